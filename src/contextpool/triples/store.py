@@ -1,0 +1,104 @@
+"""Triples: distinct (head, relation, tail) as ids into two sorted vocabularies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from contextpool.errors import DataError
+from contextpool.triples.labels import Vocabulary, check_triple
+
+Ids = npt.NDArray[np.int32]
+Triple = tuple[str, str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Triples:
+    """Distinct triples in sorted order. The order of the input and its duplicates leave no trace."""
+
+    entities: Vocabulary
+    relations: Vocabulary
+    ids: Ids
+    """[T, 3] head, relation, tail; rows sorted and distinct."""
+
+    @classmethod
+    def from_labels(cls, triples: Iterable[Triple], where: str = "triples") -> Triples:
+        """From (head, relation, tail) labels; each is checked as the reader would check it."""
+        rows = list(triples)
+        for number, triple in enumerate(rows):
+            if not isinstance(triple, (tuple, list)) or len(triple) != 3:
+                raise DataError(f"{where}[{number}]: {triple!r} is not a (head, relation, tail) triple.")
+            check_triple((triple[0], triple[1], triple[2]), f"{where}[{number}]")
+        entities = Vocabulary.of(label for head, _, tail in rows for label in (head, tail))
+        relations = Vocabulary.of((relation for _, relation, _ in rows), "relation")
+        ids = [(entities.index[h], relations.index[r], entities.index[t]) for h, r, t in rows]
+        return cls(entities, relations, distinct_rows(np.array(ids, dtype=np.int32).reshape(-1, 3)))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[Triple]:
+        names, kinds = self.entities.labels, self.relations.labels
+        for head, relation, tail in self.ids.tolist():
+            yield names[head], kinds[relation], names[tail]
+
+    def __eq__(self, other: object) -> bool:
+        """The same facts, whatever else the vocabularies hold."""
+        if not isinstance(other, Triples):
+            return NotImplemented
+        return len(self) == len(other) and set(self) == set(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def with_vocabularies(self, entities: Vocabulary, relations: Vocabulary) -> Triples:
+        """The same facts, numbered by other vocabularies, which have to hold every label used here."""
+        entity_map = renumbering(self.entities, entities)
+        relation_map = renumbering(self.relations, relations)
+        moved = np.stack(
+            [entity_map[self.ids[:, 0]], relation_map[self.ids[:, 1]], entity_map[self.ids[:, 2]]], axis=1
+        )
+        if len(moved) and moved.min() < 0:
+            raise DataError(
+                f"{self._first_missing(moved)} is not in the vocabulary that it should be numbered by."
+            )
+        return Triples(entities, relations, distinct_rows(moved))
+
+    def _first_missing(self, moved: Ids) -> str:
+        row = int(np.flatnonzero((moved < 0).any(axis=1))[0])
+        head, relation, tail = self.ids[row].tolist()
+        return f"triple {(self.entities.labels[head], self.relations.labels[relation], self.entities.labels[tail])}"
+
+    def select(self, keep: npt.NDArray[np.bool_]) -> Triples:
+        """The triples where `keep` [T] is true, with the vocabularies left as they are."""
+        return Triples(self.entities, self.relations, self.ids[keep])
+
+
+def renumbering(old: Vocabulary, new: Vocabulary) -> Ids:
+    """[len(old)] the new id of each old id; -1 where the label is gone."""
+    if old.labels == new.labels:
+        return np.arange(len(old), dtype=np.int32)
+    return np.fromiter((new.index.get(label, -1) for label in old.labels), dtype=np.int32, count=len(old))
+
+
+def distinct_rows(ids: Ids) -> Ids:
+    """Rows sorted by (head, relation, tail), each once. O(T log T)."""
+    if len(ids) == 0:
+        return ids.reshape(0, 3)
+    order = np.lexsort((ids[:, 2], ids[:, 1], ids[:, 0]))
+    ordered = ids[order]
+    first = np.ones(len(ordered), dtype=bool)
+    first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    return np.ascontiguousarray(ordered[first])
+
+
+def union(parts: Iterable[Triples]) -> Triples:
+    """All facts of all parts, over the union of their vocabularies."""
+    parts = list(parts)
+    entities = Vocabulary.of(label for part in parts for label in part.entities.labels)
+    relations = Vocabulary.of((label for part in parts for label in part.relations.labels), "relation")
+    moved = [part.with_vocabularies(entities, relations).ids for part in parts]
+    stacked = np.concatenate(moved) if moved else np.empty((0, 3), dtype=np.int32)
+    return Triples(entities, relations, distinct_rows(stacked))

@@ -1,0 +1,39 @@
+"""Settings that hold for all tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from support import SOAK
+
+settings.register_profile("ci", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("soak", parent=settings.get_profile("ci"), max_examples=2_000)
+settings.load_profile("soak" if SOAK else "ci")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """GPU tests skip where there is no GPU, and say so."""
+    if not any(item.get_closest_marker("gpu") for item in items):
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="no CUDA device on this machine"))
+
+
+@pytest.fixture(autouse=True)
+def _no_network_and_own_cache(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No test may touch the user's cache."""
+    monkeypatch.setenv("CONTEXTPOOL_HOME", str(tmp_path_factory.getbasetemp() / "contextpool-home"))
+
+
+os.environ.setdefault("NUMBA_NUM_THREADS", "2")
+REPOSITORY = Path(__file__).resolve().parents[1]

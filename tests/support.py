@@ -1,0 +1,51 @@
+"""What several test modules share: benchmark data or a skip that says so, random graphs, test amounts."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+Triple = tuple[str, str, str]
+
+SOAK = os.environ.get("CONTEXTPOOL_SOAK") == "1"
+
+
+def amount(in_ci: int, in_soak: int) -> int:
+    """How many random cases: the CI amount, or the long one under `make soak`."""
+    return in_soak if SOAK else in_ci
+
+
+def benchmark_folder() -> Path:
+    """The folder of benchmark graphs, or a skip that says why."""
+    named = os.environ.get("CONTEXTPOOL_DATA")
+    candidates = [Path(named)] if named else [Path(__file__).resolve().parents[2] / "shared" / "data"]
+    for folder in candidates:
+        if (folder / "grail").is_dir():
+            return folder
+    pytest.skip(
+        f"no benchmark graphs in {candidates[0]}; set CONTEXTPOOL_DATA or run `contextpool data fetch`"
+    )
+
+
+def random_triples(
+    seed: int, *, most_entities: int = 8, most_relations: int = 4, most: int = 24
+) -> list[Triple]:
+    """A small random multigraph with duplicates, self loops and parallel relations; never empty."""
+    rng = random.Random(seed)
+    entities = [f"e{number}" for number in range(rng.randint(1, most_entities))]
+    relations = [f"r{number}" for number in range(rng.randint(1, most_relations))]
+    count = rng.randint(1, most)
+    triples = [(rng.choice(entities), rng.choice(relations), rng.choice(entities)) for _ in range(count)]
+    return triples + rng.choices(triples, k=rng.randint(0, 4))
+
+
+def relation_sets_of(triples: list[Triple]) -> dict[str, set[str]]:
+    """NR_e as plain sets of labels, inverses included: the oracle behind everything that counts entities."""
+    has: dict[str, set[str]] = {}
+    for head, relation, tail in triples:
+        has.setdefault(head, set()).add(relation)
+        has.setdefault(tail, set()).add(relation + "^-1")
+    return has
