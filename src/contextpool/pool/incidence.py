@@ -1,0 +1,83 @@
+"""The (entity, relation) pairs of a graph, as the walk sees them.
+
+Edges are sorted by (head, relation, tail), so the edges of one pair lie side by side. An edge (e', rho, e)
+arrives at the pair (e, inverse(rho)), which is also the question asked there: "which relations may leave e,
+asked with inverse(rho)?". So the state of a walk is a set of pairs, and inverses need no arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from contextpool.graph.graph import Graph
+from contextpool.graph.relation_sets import RelationSets, relation_sets
+
+Built = TypeVar("Built")
+
+
+@dataclass(frozen=True, eq=False)
+class Incidence:
+    """The P pairs (e, r) with r in NR_e, sorted by (e, r): the nonzeros of `has_relation`."""
+
+    entity_start: Tensor
+    """[N + 1] int64 the pairs of entity e are entity_start[e]:entity_start[e + 1]."""
+    pair_entity: Tensor  # [P] int32
+    pair_relation: Tensor  # [P] int32
+    pair_start: Tensor
+    """[P + 1] int64 the edges of pair p are pair_start[p]:pair_start[p + 1]."""
+    edge_pair: Tensor
+    """[2T] int32 the pair that edge k belongs to."""
+    edge_arrival: Tensor
+    """[2T] int32 the pair (tail, inverse(relation)) that edge k arrives at."""
+
+    @property
+    def num_pairs(self) -> int:
+        return len(self.pair_entity)
+
+    def to(self, device: torch.device | str) -> Incidence:
+        return Incidence(*(getattr(self, field.name).to(device) for field in fields(self)))
+
+
+def cached_per_graph(build: Callable[[Graph], Built]) -> Callable[[Graph], Built]:
+    """Remember what was built for a graph as long as the graph lives. What is built must not hold the graph."""
+    known: WeakKeyDictionary[Graph, Built] = WeakKeyDictionary()
+
+    def look_up(graph: Graph) -> Built:
+        built = known.get(graph)
+        if built is None:
+            built = known[graph] = build(graph)
+        return built
+
+    return look_up
+
+
+@cached_per_graph
+def incidence_of(graph: Graph) -> Incidence:
+    """The pairs of a graph, on its device. O(edges) time and memory."""
+    head, relation = graph.edge_head, graph.edge_relation
+    opens_pair = torch.ones(graph.num_edges, dtype=torch.bool, device=graph.device)  # [2T]
+    opens_pair[1:] = (head[1:] != head[:-1]) | (relation[1:] != relation[:-1])
+    first_edge = torch.nonzero(opens_pair).squeeze(1)  # [P]
+    edge_pair = (torch.cumsum(opens_pair, 0) - 1).int()
+    pair_entity = head[first_edge]
+    entities = torch.arange(graph.num_entities + 1, dtype=torch.int32, device=graph.device)
+    return Incidence(
+        entity_start=torch.searchsorted(pair_entity, entities),
+        pair_entity=pair_entity,
+        pair_relation=relation[first_edge],
+        pair_start=torch.cat([first_edge, first_edge.new_tensor([graph.num_edges])]),
+        edge_pair=edge_pair,
+        edge_arrival=edge_pair[graph.edge_inverse],
+    )
+
+
+@cached_per_graph
+def relation_sets_of(graph: Graph) -> RelationSets:
+    """The distinct relation sets of a graph, counted once."""
+    return relation_sets(graph)
