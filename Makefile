@@ -26,7 +26,7 @@ demo: $(STAMP)  ## the whole story on the embedded graph
 
 test: $(STAMP)  ## the test suite
 	@echo "==> running the tests on $(WORKERS) workers"
-	@$(BIN)/python -m pytest -n $(WORKERS) -m "not soak"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not soak"
 
 check: $(STAMP)  ## format, lint, types, import order
 	@echo "==> format"; $(BIN)/ruff format --check .
@@ -42,7 +42,7 @@ bench: $(STAMP)  ## benchmarks, printed as ratios within one run
 
 soak: $(STAMP)  ## the long amounts of the tests
 	@echo "==> running the long tests"
-	@CONTEXTPOOL_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS)
+	@OMP_NUM_THREADS=1 CONTEXTPOOL_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS)
 
 clean:  ## remove the virtual environment and all caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

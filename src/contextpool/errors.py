@@ -6,10 +6,13 @@ ContextPoolError
       TripleFileError      one line of one file
     UnknownNameError       an entity, relation or dataset that does not exist
     ConfigError            a setting out of its range
+  NonFiniteError           a score, a loss or a gradient is NaN or infinite
   MissingExtraError        an optional dependency is not installed
   FetchError               a download failed; what was already fetched is kept
     OfflineError           there is no network, or it is not wanted
     ChecksumError          the bytes are not the published ones
+  CheckpointError          a checkpoint, or another file of a run folder, is damaged or missing
+    CheckpointWriteError   it cannot be written: full disk, no permission, in use; what was there is kept
 """
 
 from __future__ import annotations
@@ -57,6 +60,10 @@ class ConfigError(InputError):
     """A setting out of its range; names the key and the value."""
 
 
+class NonFiniteError(ContextPoolError):
+    """A score, a loss or a gradient is NaN or infinite: nothing computed from it would mean anything."""
+
+
 class MissingExtraError(ContextPoolError, ImportError):
     """An optional dependency is not installed; names the extra that brings it."""
 
@@ -79,6 +86,18 @@ class OfflineError(FetchError):
 
 class ChecksumError(FetchError):
     """The bytes are not the published ones."""
+
+
+class CheckpointError(ContextPoolError):
+    """A checkpoint, or another file of a run folder, is damaged, missing or not what it claims to be."""
+
+    exit_code = 2
+
+
+class CheckpointWriteError(CheckpointError):
+    """A run folder cannot be written: full disk, no permission, in use. What was there before is kept."""
+
+    exit_code = 1
 
 
 def shortened(name: str, limit: int = 80) -> str:

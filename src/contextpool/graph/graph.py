@@ -124,6 +124,18 @@ class Graph:
         place = int(torch.searchsorted(keys, torch.tensor(wanted, device=keys.device)))
         return start + place if place < len(keys) and int(keys[place]) == wanted else None
 
+    def find_edges(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        """[B] ids of the edges with these ids [B], -1 where there is none. O(E + B log E)."""
+        keys = self._edge_key(self.edge_head.long(), self.edge_relation.long(), self.edge_tail.long())
+        wanted = self._edge_key(head.to(self.device), relation.to(self.device), tail.to(self.device))
+        if len(keys) == 0:
+            return torch.full_like(wanted, -1)
+        place = torch.searchsorted(keys, wanted).clamp(max=len(keys) - 1)
+        return torch.where(keys[place] == wanted, place, -1)
+
+    def _edge_key(self, head: Tensor, relation: Tensor, tail: Tensor) -> Tensor:
+        return (head * (2 * self.num_relations) + relation) * self.num_entities + tail
+
     def edge_label(self, edge: int) -> Triple:
         """(head, relation, tail) of a directed edge; the relation of an inverse one ends in `^-1`."""
         return (

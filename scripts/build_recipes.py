@@ -1,0 +1,180 @@
+"""Write the shipped recipes: 24 benchmark settings x {nbfnet, redgnn} x {plain, context}, and `world`.
+
+    python scripts/build_recipes.py [--check]
+
+One place to change a family's settings; the TOML files are what `contextpool train` reads. RED-GNN's
+settings per split are the published ones, but for the loss's scale and the queries (docs/recipes.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parents[1] / "src" / "contextpool" / "recipes"
+FAMILIES = ("WN18RR", "fb237", "nell")
+VERSIONS = ("v1", "v2", "v3", "v4")
+
+# lr, weight decay, decay per epoch, width, attention, dropout, activation, layers, batch
+REDGNN: dict[str, tuple[float, float, float, int, int, float, str, int, int]] = {
+    "WN18RR_v1": (0.005, 0.0002, 0.991, 64, 5, 0.21, "idd", 5, 100),
+    "WN18RR_v2": (0.0016, 0.0004, 0.994, 48, 3, 0.02, "relu", 5, 20),
+    "WN18RR_v3": (0.0014, 0.000034, 0.991, 64, 5, 0.28, "tanh", 5, 20),
+    "WN18RR_v4": (0.006, 0.000132, 0.991, 32, 5, 0.11, "relu", 5, 10),
+    "fb237_v1": (0.0092, 0.0003, 0.994, 32, 5, 0.23, "relu", 3, 20),
+    "fb237_v2": (0.0077, 0.0002, 0.993, 48, 5, 0.3, "relu", 3, 10),
+    "fb237_v3": (0.0006, 0.000023, 0.994, 48, 3, 0.27, "relu", 3, 20),
+    "fb237_v4": (0.0052, 0.000018, 0.999, 48, 5, 0.07, "idd", 5, 20),
+    "nell_v1": (0.0021, 0.000189, 0.9937, 48, 5, 0.246, "relu", 5, 10),
+    "nell_v2": (0.0075, 0.000066, 0.9996, 48, 5, 0.288, "relu", 3, 100),
+    "nell_v3": (0.0008, 0.0004, 0.995, 16, 3, 0.06, "relu", 3, 10),
+    "nell_v4": (0.0005, 0.000398, 1.0, 16, 5, 0.147, "tanh", 5, 20),
+}
+"""RED-GNN's published inductive settings."""
+
+
+def nbfnet(dataset: str) -> dict[str, Any]:
+    layers = 3 if "nell" in dataset else 6
+    return {
+        "model": {"name": "nbfnet", "dim": 32, "layers": layers},
+        "train": {"epochs": 10, "batch_size": 64, "lr": 0.005, "patience": 3},
+    }
+
+
+def redgnn(dataset: str) -> dict[str, Any]:
+    """The published architecture; trained on every edge, hence in fewer, larger and warmed-up steps."""
+    _, _, _, dim, attention, dropout, activation, layers, _ = REDGNN[dataset.rsplit("/", 1)[-1]]
+    settings = {
+        "dim": dim,
+        "layers": layers,
+        "attention_dim": attention,
+        "activation": activation,
+        "dropout": dropout,
+    }
+    return {
+        "model": {"name": "redgnn", **settings},
+        "train": {"epochs": 15, "batch_size": 64, "lr": 0.005, "patience": 4},
+    }
+
+
+def published_redgnn(name: str) -> dict[str, Any]:
+    """The published way: queries are valid.txt alone, Adam with L2, a factor per epoch, 50 epochs.
+
+    The published loss is summed and broadcast, which multiplies it by the batch size; Adam ignores a factor of
+    the loss but not of the loss relative to the L2 penalty, so the penalty is divided by what it was.
+    """
+    lr, penalty, decay, dim, attention, dropout, activation, layers, batch = REDGNN[name]
+    settings = {
+        "dim": dim,
+        "layers": layers,
+        "attention_dim": attention,
+        "activation": activation,
+        "dropout": dropout,
+    }
+    return {
+        "dataset": f"grail/{name}",
+        "model": {"name": "redgnn", **settings},
+        "train": {
+            "epochs": 50,
+            "batch_size": batch,
+            "lr": lr,
+            "weight_decay": penalty / batch**2,
+            "optimizer": "adam",
+            "schedule": "exponential",
+            "decay": decay,
+            "warmup_steps": 0,
+            "clip_norm": 0.0,
+            "patience": 0,
+            "queries": "valid",
+        },
+    }
+
+
+CONTEXT: dict[str, Any] = {
+    "hops": 3,
+    "gate": True,
+    "arrive": True,
+    "views": [{"min_precision": 0.1, "min_recall": 0.0}, {"min_precision": 0.0, "min_recall": 0.1}],
+}
+
+
+def recipes() -> dict[str, dict[str, Any]]:
+    """File name -> content."""
+    datasets = [
+        f"{kind}/{f}_{v}" for kind in ("grail", "grail_transductive") for f in FAMILIES for v in VERSIONS
+    ]
+    result: dict[str, dict[str, Any]] = {}
+    for dataset in datasets:
+        for name, build in (("nbfnet", nbfnet), ("redgnn", redgnn)):
+            base = {"dataset": dataset, **build(dataset)}
+            stem = f"{dataset.replace('/', '-')}.{name}"
+            result[f"{stem}.toml"] = base
+            result[f"{stem}+cp.toml"] = base | {"context": CONTEXT}
+    for name in REDGNN:
+        result[f"published-{name}.redgnn.toml"] = published_redgnn(name)
+    world = {
+        "dataset": "world",
+        "model": {"name": "nbfnet", "dim": 16, "layers": 3},
+        "train": {"epochs": 4, "batch_size": 64, "lr": 0.01, "patience": 0, "warmup_steps": 20},
+    }
+    result["world.nbfnet.toml"] = world
+    result["world.nbfnet+cp.toml"] = world | {"context": CONTEXT | {"views": []}}
+    return result
+
+
+def to_toml(values: dict[str, Any]) -> str:
+    """Plain values first, then tables, then lists of tables."""
+    lines = [f"{key} = {_value(value)}" for key, value in values.items() if not _is_table(value)]
+    for key, table in values.items():
+        if not isinstance(table, dict):
+            continue
+        lines += ["", f"[{key}]"]
+        lines += [f"{name} = {_value(value)}" for name, value in table.items() if not _is_tables(value)]
+        for name, rows in table.items():
+            for row in rows if _is_tables(rows) else []:
+                lines += ["", f"[[{key}.{name}]]", *(f"{k} = {_value(v)}" for k, v in row.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _is_tables(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, dict) or _is_tables(value)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, list):
+        return f"[{', '.join(_value(item) for item in value)}]"
+    return repr(value)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="compare with the files instead of writing them")
+    check = parser.parse_args().check
+    wanted = {name: to_toml(values) for name, values in recipes().items()}
+    if check:
+        there = {path.name: path.read_text("utf-8") for path in FOLDER.glob("*.toml")}
+        sys.exit(
+            0 if there == wanted else "the recipes are not what this script writes; run it without --check"
+        )
+    FOLDER.mkdir(exist_ok=True)
+    for path in FOLDER.glob("*.toml"):
+        path.unlink()
+    for name, text in wanted.items():
+        (FOLDER / name).write_text(text, "utf-8")
+    print(f"wrote {len(wanted)} recipes to {FOLDER}")
+
+
+if __name__ == "__main__":
+    main()

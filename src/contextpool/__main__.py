@@ -1,0 +1,29 @@
+"""`python -m contextpool` and the `contextpool` command."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main() -> None:
+    """Run the command line; every error that we raise on purpose is one message and an exit code."""
+    from contextpool.cli.app import app
+    from contextpool.cli.output import print_error
+    from contextpool.errors import ContextPoolError
+
+    try:
+        app()
+    except ContextPoolError as error:
+        print_error(str(error))
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print_error("interrupted")
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output left, as in `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

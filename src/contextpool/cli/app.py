@@ -1,0 +1,47 @@
+"""The command line: one verb a module, heavy imports inside the verbs so that --help stays quick."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from contextpool.cli import data, demo, doctor, evaluate, mine, pool, predict, train
+
+app = typer.Typer(
+    name="contextpool",
+    help="Link prediction on knowledge graphs your model has never seen, with the evidence for every answer.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from contextpool import __version__
+
+        typer.echo(f"contextpool {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Options that come before the verb."""
+
+
+app.command("demo")(demo.demo)
+app.add_typer(data.app, name="data")
+app.command("mine")(mine.mine)
+app.command("pool")(pool.pool)
+app.command("train")(train.train)
+app.command("resume")(train.resume)
+app.command("evaluate")(evaluate.evaluate)
+app.command("predict")(predict.predict)
+app.command("doctor")(doctor.doctor)

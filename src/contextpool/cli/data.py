@@ -1,0 +1,239 @@
+"""`contextpool data`: look at datasets, check them, convert them, get them, make them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from contextpool.cli.output import console, note, print_json, progress_bar, table
+
+if TYPE_CHECKING:
+    from contextpool.triples.audit import AuditReport
+    from contextpool.triples.catalog import CatalogEntry
+    from contextpool.triples.fetch import Progress
+
+app = typer.Typer(
+    help="Look at datasets, check them, convert them, get them, make them.", no_args_is_help=True
+)
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+DatasetArgument = Annotated[
+    str, typer.Argument(help="A dataset name, or a folder in a known layout.", metavar="DATASET")
+]
+SkipOption = Annotated[
+    bool, typer.Option("--skip-unknown", help="Leave out facts with unknown relations, and count them.")
+]
+
+
+@app.command("ls")
+def list_datasets(as_json: JsonOption = False) -> None:
+    """All named datasets, and where they are found."""
+    from contextpool.triples import catalog
+
+    rows = [_listing(entry) for entry in catalog.entries()]
+    if as_json:
+        print_json(rows)
+        return
+    shown = [
+        (
+            row["name"],
+            "inductive" if row["inductive"] else "transductive",
+            _figure(row["triples"]),
+            row["found"] or "-",
+        )
+        for row in rows
+    ]
+    out = table("datasets", ("name", "setting", "training triples", "found in"), shown, numbers_from=2)
+    out.columns[3].justify = "left"
+    console().print(out)
+    if any(row["found"] is None for row in rows):
+        console().print("Get what is missing with: contextpool data fetch NAME")
+
+
+def _listing(entry: CatalogEntry) -> dict[str, Any]:
+    from contextpool.triples import catalog
+
+    located = catalog.locate(entry)
+    return {
+        "name": entry.name,
+        "inductive": entry.inductive,
+        "triples": (entry.training.facts + entry.training.train) if entry.training else None,
+        "found": "embedded" if entry.embedded else str(located) if located else None,
+        "origin": entry.origin,
+    }
+
+
+def _figure(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
+
+
+@app.command("info")
+def show_dataset(
+    dataset: DatasetArgument, skip_unknown: SkipOption = False, as_json: JsonOption = False
+) -> None:
+    """What a dataset holds, and which part plays which role."""
+    from contextpool.triples.catalog import load_dataset
+
+    summary = load_dataset(dataset, on_unknown="skip" if skip_unknown else "error").summary()
+    if as_json:
+        print_json(summary)
+        return
+    rows = [(key.replace("_", " "), _cell(value)) for key, value in _flattened(summary)]
+    console().print(table(str(summary["name"]), ("what", "how many"), rows))
+
+
+def _flattened(summary: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in summary.items():
+        if isinstance(value, dict):
+            yield from _flattened(value, f"{prefix}{key}: ")
+        elif key != "name":
+            yield f"{prefix}{key}", value
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else "-" if value is None else str(value)
+
+
+@app.command("audit")
+def audit(
+    source: Annotated[
+        str, typer.Argument(help="A dataset name, a dataset folder or one triple file.", metavar="SOURCE")
+    ],
+    plot: Annotated[Path | None, typer.Option(help="Draw the statistics as .png or .svg.")] = None,
+    skip_unknown: SkipOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """What a careful reviewer would ask: overlap, leakage, duplicates, inverse twins, unseen names, degrees."""
+    report = _audited(source, skip_unknown)
+    if plot is not None:
+        report.save_plot(plot)
+        note(f"drew {plot}")
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        print_audit(report)
+
+
+def _audited(source: str, skip_unknown: bool) -> AuditReport:
+    from contextpool.triples.audit import audit_dataset, audit_triples
+    from contextpool.triples.catalog import load_dataset
+    from contextpool.triples.reader import read_triples
+
+    if Path(source).is_file():
+        return audit_triples(read_triples(source), Path(source).name)
+    dataset = load_dataset(source, on_unknown="skip" if skip_unknown else "error")
+    return audit_dataset(dataset, folders=_folders_of(source))
+
+
+def _folders_of(source: str) -> list[Path]:
+    """The folders whose files the audit reads line by line: a GraIL pair has two."""
+    from contextpool.triples import catalog
+
+    known = {entry.name: entry for entry in catalog.entries()}
+    folder = catalog.locate(known[source]) if source in known else Path(source)
+    if folder is None:
+        return []
+    twins = (
+        folder,
+        folder.with_name(f"{folder.name}_ind"),
+        folder.with_name(folder.name.removesuffix("_ind")),
+    )
+    return [twin for twin in dict.fromkeys(twins) if twin.is_dir()]
+
+
+def print_audit(report: AuditReport) -> None:
+    """The report's tables, findings first."""
+    out = console()
+    for section in report.sections:
+        out.print(table(section.title, section.columns, section.rows, numbers_from=section.text_columns))
+    out.print(f"worst finding: {report.worst}")
+
+
+@app.command("convert")
+def convert(
+    source: Annotated[
+        str, typer.Argument(help="A triple file, a dataset name or a dataset folder.", metavar="SOURCE")
+    ],
+    target: Annotated[
+        Path, typer.Argument(help="A triple file (.tsv, .tsv.gz, .tsv.zst) or a folder.", metavar="TARGET")
+    ],
+    layout: Annotated[
+        str, typer.Option(help="For a dataset: grail, flat, redgnn, openke or ilpc.")
+    ] = "grail",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing target.")] = False,
+    skip_unknown: SkipOption = False,
+) -> None:
+    """Rewrite a triple file (compression by suffix) or a dataset (another layout)."""
+    from contextpool.errors import DataError
+    from contextpool.triples.catalog import load_dataset
+    from contextpool.triples.formats import write_dataset
+    from contextpool.triples.reader import read_triples, write_triples
+
+    if Path(source).is_file():
+        if target.exists() and not overwrite:
+            raise DataError(f"{target}: exists already. Name another target, or replace it with --overwrite.")
+        note(f"wrote {write_triples(target, read_triples(source)):,} triples to {target}")
+        return
+    dataset = load_dataset(source, on_unknown="skip" if skip_unknown else "error")
+    write_dataset(dataset, target, layout=layout, overwrite=overwrite)
+    note(f"wrote {dataset.name} to {target} ({layout})")
+
+
+@app.command("fetch")
+def fetch_datasets(
+    names: Annotated[
+        list[str], typer.Argument(help="Dataset names; 'all' for every one.", metavar="NAME...")
+    ],
+    folder: Annotated[Path | None, typer.Option(help="Where to put them; by default the cache.")] = None,
+    mirror: Annotated[str | None, typer.Option(help="Base address that replaces the published ones.")] = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Ask nothing of the network.")] = False,
+) -> None:
+    """Download datasets: resumable, checked by sha256, nothing half-written under its own name."""
+    from contextpool.triples import catalog
+    from contextpool.triples.fetch import fetch
+
+    wanted = catalog.entries() if names == ["all"] else [catalog.find(name) for name in names]
+    for entry in wanted:
+        with _fetch_progress(entry.name) as progress:
+            located = fetch(entry, folder=folder, offline=offline, mirror=mirror, progress=progress)
+        note(f"{entry.name}: {located}")
+
+
+@contextmanager
+def _fetch_progress(name: str) -> Iterator[Progress]:
+    """A bar that follows the file being fetched."""
+    with progress_bar() as bar:
+        task = bar.add_task(name, total=None)
+
+        def update(done: int, total: int | None, file: str) -> None:
+            bar.update(task, completed=done, total=total, description=file)
+
+        yield update
+
+
+@app.command("split")
+def split_graph(
+    graph: Annotated[Path, typer.Argument(help="A triple file.", metavar="GRAPH")],
+    target: Annotated[Path, typer.Argument(help="The folder to write.", metavar="TARGET")],
+    transductive: Annotated[
+        bool, typer.Option("--transductive", help="Hold out facts, not entities.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Another seed gives another split.")] = 0,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing target.")] = False,
+) -> None:
+    """Make a dataset from one graph: two halves that share no entity, or held-out facts of one graph."""
+    from contextpool.triples.formats import write_dataset
+    from contextpool.triples.reader import read_triples
+    from contextpool.triples.split import split_triples
+
+    dataset = split_triples(read_triples(graph), inductive=not transductive, seed=seed)
+    write_dataset(dataset, target, layout="flat" if transductive else "grail", overwrite=overwrite)
+    note(
+        f"wrote {target}: {len(dataset.training_graph):,} training facts, {len(dataset.inference_test):,} test facts"
+    )

@@ -1,0 +1,54 @@
+"""What commands take: a graph by file or dataset name, thresholds, set sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from contextpool.cli.output import note
+from contextpool.errors import ConfigError
+
+if TYPE_CHECKING:
+    from contextpool.context.families import ContextFamilies
+    from contextpool.context.neighbors import ContextNeighbors
+    from contextpool.graph.graph import Graph
+
+
+def load_graph(source: str) -> Graph:
+    """A triple file, or the training graph of a dataset named by its catalog name or folder."""
+    from contextpool.graph.graph import Graph
+    from contextpool.graph.io import read_graph
+    from contextpool.triples.catalog import load_dataset
+
+    if Path(source).is_file():
+        return read_graph(source)
+    dataset = load_dataset(source)
+    note(f"using the training graph of {dataset.name}")
+    return Graph.from_triples(dataset.training_graph)
+
+
+def parse_sizes(text: str) -> list[int]:
+    """'1-5' or '4,5' or '1-3,6' as a list of sizes."""
+    sizes: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if not first.strip().isdigit() or not (last or first).strip().isdigit():
+            raise ConfigError(f"--sizes is {text!r}; write sizes like 1-5 or 4,5.")
+        sizes.update(range(int(first), int(last or first) + 1))
+    return sorted(sizes)
+
+
+def mined(
+    graph: Graph, algorithm: int, min_precision: float, min_recall: float, keep_self: bool, sizes: str
+) -> ContextNeighbors | ContextFamilies:
+    """Algorithm 3's neighbors, or Algorithm 1's families by the measure whose threshold is set."""
+    from contextpool.context.families import mine_families
+    from contextpool.context.neighbors import mine_context
+
+    if algorithm == 3:
+        return mine_context(graph, min_precision, min_recall, self="keep" if keep_self else "exclude")
+    if algorithm != 1:
+        raise ConfigError(f"--algorithm is {algorithm}; it is 1 (relation sets) or 3 (single relations).")
+    if min_recall > 0:
+        return mine_families(graph, measure="recall", threshold=min_recall, sizes=parse_sizes(sizes))
+    return mine_families(graph, measure="precision", threshold=min_precision, sizes=parse_sizes(sizes))

@@ -1,0 +1,183 @@
+"""`contextpool train` and `contextpool resume`."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from contextpool.cli.output import console, note, print_json, table
+
+if TYPE_CHECKING:
+    from contextpool.predict import Predictor
+    from contextpool.recipe import Recipe
+    from contextpool.train.loop import Progress
+
+DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+def train(
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="A recipe (.toml), a dataset name or a dataset folder.", metavar="RECIPE|DATASET"
+        ),
+    ],
+    model: Annotated[str | None, typer.Option(help="nbfnet, redgnn or walk.")] = None,
+    context: Annotated[
+        bool | None, typer.Option("--context/--plain", help="With or without context.")
+    ] = None,
+    assign: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting, as key=value: train.lr=0.01.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the weights and of the order of queries.")] = 0,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The run folder; by default below runs/.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that is there.")] = False,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Train a model, select it on validation queries, evaluate it once, and leave a run folder."""
+    from contextpool.experiment import run_recipe
+
+    recipe = _recipe(what, model, context, assign or [])
+    folder = output or _default_folder(recipe, seed)
+    with training_bar() as progress:
+        predictor = run_recipe(
+            recipe,
+            seed=seed,
+            output=folder,
+            device=chosen_device(device),
+            overwrite=overwrite,
+            progress=progress,
+        )
+    note(f"wrote {folder}")
+    report_run(predictor, recipe.dataset, folder, as_json)
+
+
+def resume(
+    run: Annotated[Path, typer.Argument(help="The run folder.", metavar="RUN")],
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Go on with a run that was cut off, to the same result."""
+    from contextpool import experiment
+    from contextpool.train.run_folder import RunFolder
+
+    with training_bar() as progress:
+        predictor = experiment.resume(run, device=chosen_device(device), progress=progress)
+    recipe = RunFolder.open(run).config["recipe"]
+    report_run(predictor, recipe["dataset"], run, as_json)
+
+
+def chosen_device(name: str) -> str:
+    """Auto is the GPU where there is one; an unusable choice is refused."""
+    import torch
+
+    from contextpool.errors import ConfigError
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"--device is {name!r}, but torch finds no CUDA device here. Use --device cpu.")
+    try:
+        return str(torch.device(name))
+    except RuntimeError:
+        raise ConfigError(f"--device is {name!r}; it is auto, cpu or cuda.") from None
+
+
+def _recipe(what: str, model: str | None, context: bool | None, assign: list[str]) -> Recipe:
+    from contextpool.recipe import Recipe, read_recipe, shipped_recipe
+
+    if what.endswith(".toml"):
+        recipe = read_recipe(what)
+    else:
+        recipe = shipped_recipe(what, model or "nbfnet", bool(context)) or Recipe(what)
+    values: dict[str, Any] = {}
+    if model is not None and model != recipe.model:
+        recipe = Recipe(recipe.dataset, model, {}, recipe.context, recipe.train)
+    if context is not None and context != (recipe.context is not None):
+        values["context"] = context
+    return recipe.with_values(values | dict(parse_assignment(text) for text in assign))
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """'train.lr=0.01' as a key and a value; the value is read as TOML, or as text where that fails."""
+    from contextpool.errors import ConfigError
+
+    key, sign, value = text.partition("=")
+    if not sign or not key:
+        raise ConfigError(f"--set is {text!r}; write key=value, such as train.lr=0.01.")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value
+
+
+def _default_folder(recipe: Recipe, seed: int) -> Path:
+    kind = f"{recipe.model.replace(':', '.')}{'+cp' if recipe.context else ''}"
+    return Path("runs") / recipe.dataset.strip("./").replace("/", "_") / f"{kind}-seed{seed}"
+
+
+@contextmanager
+def training_bar() -> Iterator[Any]:
+    """A bar with epoch, loss, validation MRR and time left; on stderr, and gone when it is done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"))
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("preparing", total=None, state="")
+
+        def update(progress: Progress) -> None:
+            mrr = "-" if progress.mrr is None else f"{progress.mrr:.3f}"
+            left = f"{int(progress.seconds_left) // 60}:{int(progress.seconds_left) % 60:02}"
+            bar.update(
+                task,
+                description=f"epoch {progress.epoch}/{progress.epochs}",
+                completed=progress.step,
+                total=progress.steps,
+                state=f"loss {progress.loss:.3f}  valid MRR {mrr}  at most {left} left",
+            )
+
+        yield update
+
+
+def report_run(predictor: Predictor, dataset: str, folder: Path, as_json: bool) -> None:
+    """Evaluate the selected model once and print it beside the reference scorers."""
+    from contextpool.experiment import compare_with_references
+
+    reports = compare_with_references(predictor, dataset)
+    if as_json:
+        print_json(
+            {"run": str(folder), "dataset": dataset, **{name: r.to_dict() for name, r in reports.items()}}
+        )
+    else:
+        print_reports(reports, f"{dataset}, P1")
+
+
+def print_reports(reports: dict[str, Any], title: str) -> None:
+    """One row a scorer; realistic ties, with what optimistic and pessimistic ones would say."""
+    rows = [
+        (
+            name,
+            f"{report.mrr:.3f}",
+            f"{report.intervals['mrr'].low:.3f}-{report.intervals['mrr'].high:.3f}",
+            f"{report.hits[1]:.3f}",
+            f"{report.hits[3]:.3f}",
+            f"{report.hits[10]:.3f}",
+            f"{report.hits_at_10_of_50:.3f}",
+            f"{report.mr:.1f}",
+            f"{report.optimistic.mrr:.3f}/{report.pessimistic.mrr:.3f}",
+        )
+        for name, report in reports.items()
+    ]
+    columns = ("scorer", "MRR", "95 %", "Hits@1", "Hits@3", "Hits@10", "Hits@10/50", "MR", "MRR opt./pess.")
+    console().print(table(f"{title}, {next(iter(reports.values())).num_queries:,} queries", columns, rows))

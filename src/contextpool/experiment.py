@@ -1,0 +1,308 @@
+"""A recipe becomes a run becomes a Predictor; the only place that knows every stage."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from contextpool.context.statistics import Statistics
+from contextpool.errors import CheckpointError
+from contextpool.evaluate.calibration import Calibration, fit_calibration
+from contextpool.evaluate.queries import Scorer, batch_size_for
+from contextpool.evaluate.references import constant_scorer, frequency_scorer
+from contextpool.evaluate.report import EvaluationReport, evaluate_scorer
+from contextpool.graph.graph import Graph
+from contextpool.graph.relations import RelationVocabulary
+from contextpool.models.base import LinkPredictor
+from contextpool.models.registry import model_class, name_of
+from contextpool.models.walk import Walk
+from contextpool.pool.batch import BatchBuilder, ContextConfig
+from contextpool.predict import Predictor
+from contextpool.recipe import Recipe, checked, context_from
+from contextpool.train.config import TrainConfig
+from contextpool.train.loop import Outcome, Progress, Trainer, Validate
+from contextpool.train.queries import TrainingQueries
+from contextpool.train.run_folder import RunFolder
+from contextpool.triples.catalog import load_dataset
+from contextpool.triples.dataset import Dataset, Protocol
+
+ProgressCallback = Callable[[Progress], None]
+
+
+def train(
+    dataset: Dataset | str,
+    model: str | type[LinkPredictor] = "nbfnet",
+    context: bool | ContextConfig | Mapping[str, Any] | None = False,
+    seed: int = 0,
+    output: str | Path | None = None,
+    *,
+    device: torch.device | str = "cpu",
+    settings: Mapping[str, Any] | None = None,
+    train: TrainConfig | Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    progress: ProgressCallback | None = None,
+) -> Predictor:
+    """Train a model on a dataset and return its Predictor; `output` is the run folder to write."""
+    data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
+    name = model if isinstance(model, str) else name_of(model)
+    chosen: TrainConfig = train if isinstance(train, TrainConfig) else checked(TrainConfig, train or {}, "train")
+    recipe = Recipe(data.name, name, dict(settings or {}), _context_of(context), chosen)
+    return run_recipe(
+        recipe, data, seed=seed, output=output, device=device, overwrite=overwrite, progress=progress
+    )
+
+
+def _context_of(context: bool | ContextConfig | Mapping[str, Any] | None) -> ContextConfig | None:
+    if isinstance(context, ContextConfig):
+        return context
+    return context_from(context) if context else None
+
+
+def run_recipe(
+    recipe: Recipe,
+    dataset: Dataset | None = None,
+    *,
+    seed: int = 0,
+    output: str | Path | None = None,
+    device: torch.device | str = "cpu",
+    overwrite: bool = False,
+    progress: ProgressCallback | None = None,
+) -> Predictor:
+    """Train what a recipe says; with `output` the run can be resumed and loaded."""
+    dataset = dataset or load_dataset(recipe.dataset)
+    if output is None:
+        return Experiment(recipe, dataset, seed, device).fit(None, progress)
+    config = {"recipe": recipe.to_dict(), "seed": seed, "machine": machine(device)}
+    with RunFolder.create(output, config, overwrite=overwrite) as run:
+        return Experiment(recipe, dataset, seed, device).fit(run, progress)
+
+
+def resume(
+    output: str | Path,
+    dataset: Dataset | None = None,
+    *,
+    device: torch.device | str = "cpu",
+    progress: ProgressCallback | None = None,
+) -> Predictor:
+    """Go on with a run that was cut off; the same weights come out as from one that was not."""
+    with RunFolder.open(output, writing=True) as run:
+        recipe = Recipe.from_dict(run.config["recipe"])
+        dataset = dataset or load_dataset(recipe.dataset)
+        return Experiment(recipe, dataset, int(run.config["seed"]), device).fit(run, progress)
+
+
+class Experiment:
+    """One training: graphs, model, loop, calibration."""
+
+    def __init__(self, recipe: Recipe, dataset: Dataset, seed: int, device: torch.device | str) -> None:
+        self.recipe, self.seed, self.device = recipe, seed, torch.device(device)
+        self.dataset = dataset.with_queries(recipe.train.queries)
+        self.graph = Graph.from_triples(self.dataset.training_graph).to(self.device)
+        self.statistics = Statistics.of(self.graph) if recipe.context is not None else None
+        self.model = self._new_model()
+        self.predictor = Predictor(
+            self.model, self.graph.relation_vocabulary, recipe.context, self.statistics, device=self.device
+        )
+
+    def _new_model(self) -> LinkPredictor:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            kind = model_class(self.recipe.model)
+            model = kind.for_graph(self.graph, self.recipe.model_config(), self.recipe.context)
+        return model.to(self.device)
+
+    def fit(self, run: RunFolder | None, progress: ProgressCallback | None = None) -> Predictor:
+        """Train, calibrate, and write the run's results."""
+        outcome = self._train(run, progress) if any(True for _ in self.model.parameters()) else None
+        fitted = fit_calibration(
+            self._selection_scorer,
+            self.dataset.validation_queries,
+            self.dataset.validation_filter,
+            device=self.device,
+            seed=self.seed,
+        )
+        self.predictor.calibration = fitted.calibration
+        if run is not None:
+            self._write(run, outcome, fitted.to_dict())
+        return self.predictor
+
+    def _train(self, run: RunFolder | None, progress: ProgressCallback | None) -> Outcome:
+        queries = TrainingQueries.of(self.dataset.training_queries, self.graph, self.dataset.training_filter)
+        builder = BatchBuilder(self.graph, self.model.num_layers, self.recipe.context, self.statistics)
+        trainer = Trainer(
+            self.model,
+            queries,
+            builder,
+            self.recipe.train,
+            self._validate(),
+            seed=self.seed,
+            run=run,
+            progress=progress,
+        )
+        trainer.resume()
+        return trainer.fit()
+
+    def _validate(self) -> Validate:
+        """Validation MRR on the selection queries: never an inference query."""
+
+        def validate(model: LinkPredictor) -> float:
+            report = evaluate_scorer(
+                self._selection_scorer,
+                self.dataset.validation_queries,
+                self.dataset.validation_filter,
+                batch_size=self.recipe.train.batch_size,
+                device=self.device,
+            )
+            return report.mrr
+
+        return validate
+
+    @cached_property
+    def _selection_scorer(self) -> Scorer:
+        """Over the graph that selection walks on; the model is evaluated as it is when it is asked."""
+        return self.predictor.scorer(Graph.from_triples(self.dataset.validation_graph).to(self.device))
+
+    def _write(self, run: RunFolder, outcome: Outcome | None, calibration: dict[str, Any]) -> None:
+        metrics = {
+            "valid_mrr": None if outcome is None else outcome.best_mrr,
+            "best_epoch": None if outcome is None else outcome.best_epoch,
+            "epochs": 0 if outcome is None else outcome.epochs,
+            "history": [] if outcome is None else outcome.history,
+            "calibration": calibration,
+        }
+        run.write_json("relations.json", list(self.graph.relations))
+        if self.statistics is not None:
+            run.save_tensors("context.safetensors", *self.statistics.to_tensors())
+        weights = {name: value.detach().cpu() for name, value in self.model.state_dict().items()}
+        run.save_tensors("model.safetensors", weights, {"model": self.recipe.model})
+        run.write_text("README.md", model_card(self.recipe, self.dataset, self.seed, metrics))
+        run.write_json("metrics.json", metrics)
+
+
+def load(path: str | Path, *, device: torch.device | str = "cpu") -> Predictor:
+    """The Predictor of a finished run; needs no dataset."""
+    run = RunFolder.open(path)
+    recipe = Recipe.from_dict(run.config["recipe"])
+    relations = RelationVocabulary(tuple(run.read_json("relations.json")))
+    weights, _ = run.load_tensors("model.safetensors")
+    model = model_class(recipe.model)(relations.num_relations, recipe.model_config(), recipe.context)
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise CheckpointError(f"{path}: the weights do not fit the recipe ({error}).") from error
+    statistics = None
+    if recipe.context is not None:
+        statistics = Statistics.from_tensors(relations, *run.load_tensors("context.safetensors"))
+    stored = run.read_json("metrics.json")["calibration"]["calibration"]
+    calibration = None if stored is None else Calibration.from_dict(stored)
+    return Predictor(model, relations, recipe.context, statistics, calibration, device=device)
+
+
+def evaluate(
+    predictor: Predictor,
+    dataset: Dataset | str,
+    *,
+    protocol: Protocol = "P1",
+    batch_size: int = 64,
+    seed: int = 0,
+) -> EvaluationReport:
+    """How the predictor's answers rank on the dataset's evaluation queries; realistic ties, filtered."""
+    data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
+    graph, _ = predictor.prepared(Graph.from_triples(data.inference_graph))
+    scorer, device = predictor.scorer(graph), predictor.device
+    return _evaluated(scorer, data, protocol, batch_size=batch_size, device=device, seed=seed)
+
+
+def compare_with_references(
+    predictor: Predictor,
+    dataset: Dataset | str,
+    *,
+    protocol: Protocol = "P1",
+    memory_bytes: int = 10**9,
+    seed: int = 0,
+) -> dict[str, EvaluationReport]:
+    """The model beside what needs no training: a constant, the most frequent answer, the walk with relevance."""
+    data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
+    graph, _ = predictor.prepared(Graph.from_triples(data.inference_graph))
+    size = min(64, batch_size_for(graph.num_entities, memory_bytes, 16))
+    walk = training_free(data, device=predictor.device)
+    scorers = {
+        "model": predictor.scorer(graph),
+        "walk x relevance": walk.scorer(walk.prepared(graph)[0]),
+        "most frequent answer": frequency_scorer(graph),
+        "constant": constant_scorer(graph.num_entities),
+    }
+    return {
+        name: _evaluated(scorer, data, protocol, batch_size=size, device=predictor.device, seed=seed)
+        for name, scorer in scorers.items()
+    }
+
+
+def training_free(dataset: Dataset, *, device: torch.device | str = "cpu") -> Predictor:
+    """The walk with candidate relevance; all it takes from the training graph is counts."""
+    graph = Graph.from_triples(dataset.training_graph)
+    context = ContextConfig(views=(), arrive=True)
+    model = Walk(graph.num_relations, None, context)
+    return Predictor(model, graph.relation_vocabulary, context, Statistics.of(graph), device=device)
+
+
+def _evaluated(scorer: Scorer, data: Dataset, protocol: Protocol, **options: Any) -> EvaluationReport:
+    return evaluate_scorer(scorer, data.evaluation_queries(protocol), data.evaluation_filter, **options)
+
+
+def machine(device: torch.device | str) -> dict[str, Any]:
+    """What a run depended on besides its recipe."""
+    kind = torch.device(device)
+    name = (
+        torch.cuda.get_device_name(kind)
+        if kind.type == "cuda"
+        else platform.processor() or platform.machine()
+    )
+    return {
+        "device": kind.type,
+        "device_name": name,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "commit": _commit(),
+    }
+
+
+def _commit() -> str | None:
+    """The commit of the checkout the package runs from; None for an installed one."""
+    folder = Path(__file__).resolve().parents[2]
+    if not (folder / ".git").exists():
+        return None
+    found = subprocess.run(
+        ["git", "-C", str(folder), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return found.stdout.strip() or None
+
+
+def model_card(recipe: Recipe, dataset: Dataset, seed: int, metrics: Mapping[str, Any]) -> str:
+    """README.md of a run."""
+    context = "no context" if recipe.context is None else f"context with {recipe.context.num_views} views"
+    valid = (
+        "not trained"
+        if metrics["valid_mrr"] is None
+        else f"{metrics['valid_mrr']:.4f} (epoch {metrics['best_epoch']})"
+    )
+    return (
+        f"# {recipe.model} on {dataset.name}\n\n"
+        f"A contextpool run: {recipe.model}, {context}, seed {seed}.\n\n"
+        f"- training graph: {len(dataset.training_graph):,} facts, {len(dataset.relations):,} relations\n"
+        f"- training queries: {len(dataset.training_queries):,}, each hidden from itself\n"
+        f"- selection: {len(dataset.validation_queries):,} queries, validation MRR {valid}\n\n"
+        "The model knows relations, never entities: it answers on graphs of new entities with these relations.\n\n"
+        '```python\nimport contextpool as cp\n\npredictor = cp.load(".")\n'
+        'predictor.predict(cp.read_graph("new.tsv"), head="...", relation="...")\n```\n'
+    )
+
+
+__all__ = ["Experiment", "evaluate", "load", "machine", "resume", "run_recipe", "train"]

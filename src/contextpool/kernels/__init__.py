@@ -1,0 +1,1 @@
+"""Message + aggregate, one function, several backends; `reference` is the definition."""

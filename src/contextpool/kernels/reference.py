@@ -1,0 +1,146 @@
+"""The definition of `aggregate` in plain torch: the oracle that every fast backend has to equal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from contextpool.errors import ConfigError
+from contextpool.pool.propagation import Hop
+
+Message = Literal["distmult", "transe", "rotate"]
+Reduction = Literal["sum", "mean", "max", "min", "std"]
+FULL = -1
+"""The stream over all edges; stream v >= 0 is over the edges of view v."""
+
+STD_EPSILON = 1e-6
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One accumulation over a hop: which edges, with which relation weights."""
+
+    view: int
+    """FULL, or the number of a context view."""
+    relation_weight: Tensor
+    """[2R, D], or [B, 2R, D] where it depends on the query."""
+
+
+def aggregate(
+    hop: Hop,
+    state: Tensor,
+    streams: list[Stream],
+    *,
+    message: Message,
+    reductions: tuple[Reduction, ...],
+    boundary: Tensor | None = None,
+    edge_weight: Tensor | None = None,
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Messages along the edges of a hop, reduced at their targets, once per stream.
+
+    `state` [num_sources, D] -> per stream [num_targets, len(reductions), D], and per stream the number of
+    messages that were reduced [num_targets] (the boundary counts as one). A target without messages gets
+    zeros. `boundary` [num_targets, D] joins every target's messages as one more; `edge_weight` [K] multiplies
+    messages. max and min pass their gradient to the messages that attain them, ties share it.
+    """
+    _check(message, reductions)
+    results, degrees = [], []
+    for stream in streams:
+        edges = None if stream.view == FULL else torch.nonzero(hop.in_view(stream.view)).squeeze(1)
+        sent, target = _messages(hop, state, stream.relation_weight, message, edge_weight, edges)
+        if boundary is not None:  # under autocast the two may differ in precision
+            precision = torch.promote_types(sent.dtype, boundary.dtype)
+            sent, boundary = sent.to(precision), boundary.to(precision)
+        degree = torch.bincount(target, minlength=hop.num_targets)
+        if boundary is not None:
+            degree = degree + 1
+        parts = [_reduce(name, sent, target, degree, boundary, hop.num_targets) for name in reductions]
+        results.append(torch.stack(parts, dim=1))
+        degrees.append(degree)
+    return results, degrees
+
+
+def _check(message: str, reductions: tuple[str, ...]) -> None:
+    if message not in get_args(Message):
+        raise ConfigError(f"message is {message!r}; it is one of {', '.join(get_args(Message))}.")
+    for name in reductions:
+        if name not in get_args(Reduction):
+            raise ConfigError(f"reduction is {name!r}; it is one of {', '.join(get_args(Reduction))}.")
+
+
+def _messages(
+    hop: Hop,
+    state: Tensor,
+    weight: Tensor,
+    message: Message,
+    edge_weight: Tensor | None,
+    edges: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Messages [K, D] and their targets [K]; `edges` chooses some of the hop's edges."""
+    source, target, relation = hop.edge_source, hop.edge_target, hop.edge_relation
+    if edges is not None:
+        source, target, relation = source[edges], target[edges], relation[edges]
+    if weight.dim() == 3:
+        by_query = weight.flatten(0, 1)  # [B * 2R, D]
+        edge_relation_weight = by_query[hop.node_query[target] * weight.size(1) + relation]
+    else:
+        edge_relation_weight = weight[relation]
+    sent = compose(state[source], edge_relation_weight, message)
+    if edge_weight is not None:
+        chosen = edge_weight if edges is None else edge_weight[edges]
+        sent = sent * chosen[:, None]
+    return sent, target
+
+
+def compose(state: Tensor, weight: Tensor, message: Message) -> Tensor:
+    """How a state [K, D] and a relation [K, D] make a message [K, D]."""
+    if message == "distmult":
+        return state * weight
+    if message == "transe":
+        return state + weight
+    real, imaginary = state.chunk(2, dim=-1)
+    weight_real, weight_imaginary = weight.chunk(2, dim=-1)
+    return torch.cat(
+        [
+            real * weight_real - imaginary * weight_imaginary,
+            real * weight_imaginary + imaginary * weight_real,
+        ],
+        dim=-1,
+    )
+
+
+def _reduce(
+    name: Reduction, sent: Tensor, target: Tensor, degree: Tensor, boundary: Tensor | None, num_targets: int
+) -> Tensor:
+    """[num_targets, D]"""
+    if name in ("max", "min"):
+        return _extreme(name, sent, target, degree, boundary)
+    total = _sum(sent, target, boundary, num_targets)
+    if name == "sum":
+        return total
+    count = degree.clamp(min=1)[:, None].to(sent.dtype)
+    mean = total / count
+    if name == "mean":
+        return mean
+    square = _sum(sent * sent, target, None if boundary is None else boundary * boundary, num_targets) / count
+    deviation = (square - mean * mean).clamp(min=STD_EPSILON).sqrt()
+    return deviation * (degree > 0)[:, None]
+
+
+def _sum(sent: Tensor, target: Tensor, boundary: Tensor | None, num_targets: int) -> Tensor:
+    start = sent.new_zeros(num_targets, sent.size(1)) if boundary is None else boundary
+    return start.index_add(0, target, sent)
+
+
+def _extreme(name: str, sent: Tensor, target: Tensor, degree: Tensor, boundary: Tensor | None) -> Tensor:
+    how = "amax" if name == "max" else "amin"
+    place = target[:, None].expand_as(sent)
+    if boundary is not None:
+        return boundary.scatter_reduce(0, place, sent, how, include_self=True)
+    # Any message beats where this starts; a start at zero would take part of the gradient of a zero.
+    start = sent.new_full((len(degree), sent.size(1)), -torch.inf if name == "max" else torch.inf)
+    found = start.scatter_reduce(0, place, sent, how, include_self=True)
+    return found.masked_fill((degree == 0)[:, None], 0.0)

@@ -1,0 +1,256 @@
+"""What a GNN propagates over: (query, entity) nodes in the order they are reached, and the edges between them.
+
+A node exists once the unfiltered walk from the query's head has reached it. Nodes are numbered by (first hop,
+query, entity), so the nodes within l hops are the first M_l of them, node b < B is the head of query b, and a
+layer's states are a prefix of the next layer's. Every edge carries one bit per context view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from contextpool.errors import ConfigError
+from contextpool.graph.graph import Graph
+from contextpool.pool.edge_set import EdgeSet
+from contextpool.pool.hidden import HiddenEdges, hidden_or_none
+
+MAX_VIEWS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Hop:
+    """The K edges of one layer, sorted by target: those into target j are row_start[j]:row_start[j + 1]."""
+
+    num_sources: int
+    num_targets: int
+    row_start: Tensor  # [num_targets + 1] int64
+    edge_source: Tensor  # [K] int64 node
+    edge_target: Tensor  # [K] int64 node
+    edge_relation: Tensor  # [K] int64 in [0, 2R)
+    edge_views: Tensor  # [K] uint8, bit v is set where the edge belongs to view v
+    node_query: Tensor  # [num_targets] int64
+
+    @property
+    def num_edges(self) -> int:
+        return len(self.edge_source)
+
+    @property
+    def edge_query(self) -> Tensor:
+        """[K] the query that each edge is walked for."""
+        return self.node_query[self.edge_target]
+
+    def in_view(self, view: int) -> Tensor:
+        """[K] whether each edge belongs to a view."""
+        return (self.edge_views >> view) & 1 != 0
+
+
+@dataclass(frozen=True, eq=False)
+class Propagation:
+    """Nodes and edges for a batch of queries and L layers."""
+
+    query_head: Tensor  # [B] int64
+    query_relation: Tensor  # [B] int64
+    num_entities: int
+    layer_sizes: tuple[int, ...]
+    """M_0 .. M_L: nodes reached within 0, 1, .. L hops."""
+    node_query: Tensor  # [M] int64
+    node_entity: Tensor  # [M] int64
+    edge_source: Tensor  # [K] int64, edges sorted by target
+    edge_target: Tensor  # [K] int64
+    edge_relation: Tensor  # [K] int64
+    edge_id: Tensor
+    """[K] int64 the edge of the graph that is walked."""
+    layer_views: tuple[Tensor, ...]
+    """L times [K] uint8; the same tensor L times where views are unions over hops."""
+
+    @property
+    def num_queries(self) -> int:
+        return len(self.query_head)
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.layer_sizes) - 1
+
+    def hop(self, layer: int) -> Hop:
+        """Layer 1..L: edges from nodes reached within layer - 1 hops to nodes reached within layer hops."""
+        return self.hops[layer - 1]
+
+    @cached_property
+    def hops(self) -> tuple[Hop, ...]:
+        return tuple(self._hop(layer) for layer in range(1, self.num_layers + 1))
+
+    def _hop(self, layer: int) -> Hop:
+        num_sources, num_targets = self.layer_sizes[layer - 1], self.layer_sizes[layer]
+        kept = torch.nonzero(self.edge_source < num_sources).squeeze(1)
+        target = self.edge_target[kept]
+        nodes = torch.arange(num_targets + 1, device=target.device)
+        return Hop(
+            num_sources=num_sources,
+            num_targets=num_targets,
+            row_start=torch.searchsorted(target, nodes),
+            edge_source=self.edge_source[kept],
+            edge_target=target,
+            edge_relation=self.edge_relation[kept],
+            edge_views=self.layer_views[layer - 1][kept],
+            node_query=self.node_query[:num_targets],
+        )
+
+
+def build_propagation(
+    graph: Graph,
+    query_head: Tensor,
+    query_relation: Tensor,
+    num_layers: int,
+    hidden: HiddenEdges | None = None,
+    views: Sequence[Sequence[EdgeSet]] = (),
+    layered: bool = False,
+) -> Propagation:
+    """Nodes and edges for the queries (head [B], relation [B]); `views` are the pooled hops of each view.
+
+    O(B N + edges reached) time and memory, all on the graph's device. An edge of a view that no layer can need
+    is left out. With `layered`, layer l sees a view's hop l alone; otherwise the union of its hops.
+    """
+    if len(views) > MAX_VIEWS:
+        raise ConfigError(f"there are {len(views)} context views; an edge has bits for {MAX_VIEWS}.")
+    hidden = hidden_or_none(hidden, graph, len(query_head))
+    query_head, query_relation = query_head.to(graph.device).long(), query_relation.to(graph.device).long()
+    first_hop = reach(graph, query_head, num_layers, hidden)
+    nodes = _Nodes.of(first_hop, num_layers)
+    pulled = _pull(graph, nodes, hidden)
+    bits = _view_bits(graph, nodes, pulled, views, num_layers, layered)
+    return Propagation(
+        query_head=query_head,
+        query_relation=query_relation,
+        num_entities=graph.num_entities,
+        layer_sizes=nodes.layer_sizes,
+        node_query=nodes.query,
+        node_entity=nodes.entity,
+        edge_source=pulled.source,
+        edge_target=pulled.target,
+        edge_relation=graph.edge_relation[pulled.edge].long(),
+        edge_id=pulled.edge,
+        layer_views=bits,
+    )
+
+
+def reach(graph: Graph, query_head: Tensor, num_hops: int, hidden: HiddenEdges) -> Tensor:
+    """[B, N] int16 the hop at which the unfiltered walk first reaches each entity; -1 where it doesn't."""
+    num_queries = len(query_head)
+    first_hop = torch.full((num_queries, graph.num_entities), -1, dtype=torch.int16, device=graph.device)
+    queries = torch.arange(num_queries, device=graph.device)
+    first_hop[queries, query_head] = 0
+    query, entity = queries, query_head
+    for hop in range(1, num_hops + 1):
+        owner, edge = _row_edges(graph, entity)
+        edge_query = query[owner]
+        visible = ~_is_hidden(hidden, edge_query, edge)
+        place = (edge_query * graph.num_entities + graph.edge_tail[edge])[visible]
+        flat = first_hop.view(-1)
+        fresh = place[flat[place] < 0]
+        flat[fresh] = hop
+        new = torch.nonzero(first_hop == hop)
+        query, entity = new[:, 0], new[:, 1]
+    return first_hop
+
+
+@dataclass(frozen=True, eq=False)
+class _Nodes:
+    query: Tensor  # [M]
+    entity: Tensor  # [M]
+    layer_sizes: tuple[int, ...]
+    number: Tensor  # [B, N] int64 node, -1 where unreached
+
+    @classmethod
+    def of(cls, first_hop: Tensor, num_layers: int) -> _Nodes:
+        by_hop = [torch.nonzero(first_hop == hop) for hop in range(num_layers + 1)]
+        nodes = torch.cat(by_hop)  # [M, 2] sorted by (hop, query, entity)
+        number = torch.full(first_hop.shape, -1, dtype=torch.int64, device=first_hop.device)
+        number[nodes[:, 0], nodes[:, 1]] = torch.arange(len(nodes), device=first_hop.device)
+        sizes, total = [], 0
+        for found in by_hop:
+            total += len(found)
+            sizes.append(total)
+        return cls(nodes[:, 0], nodes[:, 1], tuple(sizes), number)
+
+
+@dataclass(frozen=True, eq=False)
+class _Pulled:
+    """Edges found from their targets: target j looks along its own row for nodes that can send to it."""
+
+    source: Tensor  # [K] node
+    target: Tensor  # [K] node
+    edge: Tensor  # [K] edge of the graph, from source to target
+    row_offset: Tensor
+    """[M] where the row of each target starts among the candidates."""
+    kept: Tensor  # [candidates] bool
+
+
+def _pull(graph: Graph, nodes: _Nodes, hidden: HiddenEdges) -> _Pulled:
+    target, back = _row_edges(graph, nodes.entity)  # `back` leads from the target to a possible source
+    edge = graph.edge_inverse[back].long()
+    query = nodes.query[target]
+    source = nodes.number.view(-1)[query * graph.num_entities + graph.edge_tail[back]]
+    last_source = nodes.layer_sizes[-2] if len(nodes.layer_sizes) > 1 else 0
+    kept = (source >= 0) & (source < last_source) & ~_is_hidden(hidden, query, edge)
+    degree = graph.row_start[nodes.entity + 1] - graph.row_start[nodes.entity]
+    return _Pulled(source[kept], target[kept], edge[kept], degree.cumsum(0) - degree, kept)
+
+
+def _view_bits(
+    graph: Graph,
+    nodes: _Nodes,
+    pulled: _Pulled,
+    views: Sequence[Sequence[EdgeSet]],
+    num_layers: int,
+    layered: bool,
+) -> tuple[Tensor, ...]:
+    if not views:
+        nothing = torch.zeros(len(pulled.edge), dtype=torch.uint8, device=graph.device)
+        return (nothing,) * num_layers
+    if not layered:
+        return (_bits_of(graph, nodes, pulled, views),) * num_layers
+    return tuple(
+        _bits_of(graph, nodes, pulled, [hops[layer : layer + 1] for hops in views])
+        for layer in range(num_layers)
+    )
+
+
+def _bits_of(graph: Graph, nodes: _Nodes, pulled: _Pulled, views: Sequence[Sequence[EdgeSet]]) -> Tensor:
+    """[K] one bit per view, set where an edge is in any of the view's hops."""
+    candidates = torch.zeros(len(pulled.kept), dtype=torch.uint8, device=graph.device)
+    for view, hops in enumerate(views):
+        member = torch.zeros(len(pulled.kept), dtype=torch.bool, device=graph.device)
+        for edges in hops:
+            edge = edges.edge.long()
+            back = graph.edge_inverse[edge].long()
+            entity = graph.edge_head[back].long()
+            target = nodes.number.view(-1)[edges.edge_query.long() * graph.num_entities + entity]
+            place = pulled.row_offset[target] + back - graph.row_start[entity]
+            member[place[target >= 0]] = True
+        candidates |= member.to(torch.uint8) << view
+    return candidates[pulled.kept]
+
+
+def _row_edges(graph: Graph, entity: Tensor) -> tuple[Tensor, Tensor]:
+    """For each entity [M] the edges of its row: owner [K] (which of the M) and edge [K]."""
+    start = graph.row_start[entity]
+    degree = graph.row_start[entity + 1] - start
+    owner = torch.repeat_interleave(torch.arange(len(entity), device=graph.device), degree)
+    first = degree.cumsum(0) - degree
+    edge = torch.arange(len(owner), device=graph.device) - first[owner] + start[owner]
+    return owner, edge
+
+
+def _is_hidden(hidden: HiddenEdges, query: Tensor, edge: Tensor) -> Tensor:
+    """[K] whether each (query, edge) is hidden. O(K log H)."""
+    keys = hidden.keys
+    if len(keys) == 0:
+        return torch.zeros(len(edge), dtype=torch.bool, device=edge.device)
+    wanted = query * hidden.num_edges + edge
+    place = torch.searchsorted(keys, wanted).clamp(max=len(keys) - 1)
+    return keys[place] == wanted

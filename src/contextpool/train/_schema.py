@@ -1,0 +1,68 @@
+"""config.json: what a run was asked for, and the schema version of its folder."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from contextpool.errors import CheckpointError, shortened
+from contextpool.train._files import is_folder, is_there, read_json, shown
+from contextpool.train._json import readable_json
+from contextpool.train._layout import CONFIG, RUN_FORMAT
+
+SCHEMA_VERSION = 1
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+"""From a schema version to the next: takes and returns the content of config.json."""
+
+# By name, because the root package imports every stage for type checkers, and this stage may not know them.
+_RELEASE = f"contextpool {importlib.import_module('contextpool').__version__}"
+
+
+def config_text(config: Mapping[str, Any], path: Path) -> str:
+    """What config.json will say, checked before anything is written."""
+    content = {
+        "format": RUN_FORMAT,
+        "schema_version": SCHEMA_VERSION,
+        "written_by": _RELEASE,
+        "config": dict(config),
+    }
+    return readable_json(content, f"{shown(path / CONFIG)}: the config")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The config of a run of the current schema; older ones are migrated, or refused by name like newer ones."""
+    if not is_folder(path):
+        raise CheckpointError(f"{shown(path)}: there is no run folder of this name. Check the path.")
+    if not is_there(path / CONFIG):
+        raise CheckpointError(f"{shown(path)}: this is no run folder: it has no {CONFIG}. Check the path.")
+    content = read_json(path / CONFIG)
+    version = content.get("schema_version") if isinstance(content, dict) else None
+    if type(version) is not int or abs(version) > 10**6 or content.get("format") != RUN_FORMAT:
+        raise CheckpointError(
+            f"{shown(path / CONFIG)}: this is not the config of a contextpool run. Check the path."
+        )
+    config = _migrated(content, version, path).get("config")
+    if not isinstance(config, dict):
+        raise CheckpointError(
+            f"{shown(path / CONFIG)}: the config is missing. The file is damaged; use a copy."
+        )
+    return config
+
+
+def _migrated(content: dict[str, Any], version: int, path: Path) -> dict[str, Any]:
+    writer = shortened(str(content.get("written_by", "an unknown release")))
+    if version > SCHEMA_VERSION:
+        raise CheckpointError(
+            f"{shown(path)}: the run folder has schema version {version}, written by {writer}; "
+            f"{_RELEASE} knows versions up to {SCHEMA_VERSION}. Upgrade contextpool."
+        )
+    for step in range(version, SCHEMA_VERSION):
+        if step not in MIGRATIONS:
+            raise CheckpointError(
+                f"{shown(path)}: the run folder has schema version {version}, written by {writer}, which "
+                f"{_RELEASE} no longer reads (it needs {SCHEMA_VERSION}). Load it with that release, or train again."
+            )
+        content = MIGRATIONS[step](content)
+    return content

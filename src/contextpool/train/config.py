@@ -1,0 +1,69 @@
+"""Settings of a training run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from contextpool.errors import ConfigError
+from contextpool.train.loss import Loss
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How a model is trained."""
+
+    epochs: int = 20
+    """How often every training query is asked, at the most."""
+    batch_size: int = 64
+    """Queries a step."""
+    lr: float = 5e-3
+    """Highest learning rate."""
+    weight_decay: float = 1e-4
+    """AdamW's decay; with optimizer = "adam" the L2 penalty of the published codes."""
+    optimizer: Literal["adamw", "adam"] = "adamw"
+    schedule: Literal["cosine", "exponential", "constant"] = "cosine"
+    """Of the learning rate, after the warm-up."""
+    decay: float = 0.99
+    """Factor per epoch of the exponential schedule."""
+    warmup_steps: int = 100
+    """Steps over which the learning rate grows from zero."""
+    clip_norm: float = 1.0
+    """Largest norm of the gradient; 0 for no limit."""
+    loss: Loss = "softmax"
+    """softmax over all entities, or self-adversarial bce."""
+    negatives: int = 32
+    """Negatives a query, for bce."""
+    temperature: float = 0.5
+    """Of the self-adversarial weights, for bce."""
+    patience: int = 5
+    """Epochs without a better validation MRR after which training stops; 0 for never."""
+    queries: Literal["all", "train", "valid"] = "all"
+    """Which training queries: every edge, or the published choices."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Of the layers; scores and loss are always fp32."""
+    checkpoint_steps: int = 500
+    """Steps between checkpoints within an epoch; every epoch ends with one."""
+
+    def __post_init__(self) -> None:
+        for key, lowest in (("epochs", 1), ("batch_size", 1), ("negatives", 1), ("checkpoint_steps", 1)):
+            if getattr(self, key) < lowest:
+                raise ConfigError(f"train.{key} is {getattr(self, key)}; it is at least {lowest}.")
+        for key in ("lr", "decay", "temperature"):
+            if not getattr(self, key) > 0:
+                raise ConfigError(f"train.{key} is {getattr(self, key)}; it has to be positive.")
+        for key in ("weight_decay", "warmup_steps", "clip_norm", "patience"):
+            if getattr(self, key) < 0:
+                raise ConfigError(f"train.{key} is {getattr(self, key)}; it cannot be negative.")
+        choices = {
+            "optimizer": ("adamw", "adam"),
+            "schedule": ("cosine", "exponential", "constant"),
+            "loss": ("softmax", "bce"),
+            "queries": ("all", "train", "valid"),
+            "precision": ("fp32", "bf16"),
+        }
+        for key, allowed in choices.items():
+            if getattr(self, key) not in allowed:
+                raise ConfigError(
+                    f"train.{key} is {getattr(self, key)!r}; it is one of {', '.join(allowed)}."
+                )

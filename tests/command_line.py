@@ -1,0 +1,28 @@
+"""Run the command line in this process, as a user would, and give back what it printed."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from contextpool.__main__ import main
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+
+def run(arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ran:
+    monkeypatch.setattr(sys, "argv", ["contextpool", *arguments])
+    code: object = None
+    try:
+        main()
+    except SystemExit as left:
+        code = left.code
+    captured = capsys.readouterr()
+    return Ran(code if isinstance(code, int) else 0 if code is None else 1, captured.out, captured.err)
