@@ -36,10 +36,11 @@ REDGNN: dict[str, tuple[float, float, float, int, int, float, str, int, int]] = 
 
 
 def nbfnet(dataset: str) -> dict[str, Any]:
-    layers = 3 if "nell" in dataset else 6
+    small = "nell" in dataset
+    layers, epochs = (3, 3) if small else (6, 10)
     return {
         "model": {"name": "nbfnet", "dim": 32, "layers": layers},
-        "train": {"epochs": 10, "batch_size": 64, "lr": 0.005, "patience": 3},
+        "train": {"epochs": epochs, "batch_size": 64, "lr": 0.005, "patience": 3},
     }
 
 

@@ -8,6 +8,8 @@ import sys
 
 def main() -> None:
     """Run the command line; every error that we raise on purpose is one message and an exit code."""
+    # Threads that wait by spinning stall one another where other work shares the cores.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from contextpool.cli.app import app
     from contextpool.cli.output import print_error
     from contextpool.errors import ContextPoolError

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any
 import torch
 
 from contextpool.context.statistics import Statistics
-from contextpool.errors import CheckpointError
+from contextpool.errors import CheckpointError, DataError
 from contextpool.evaluate.calibration import Calibration, fit_calibration
 from contextpool.evaluate.queries import Scorer, batch_size_for
 from contextpool.evaluate.references import constant_scorer, frequency_scorer
@@ -51,7 +53,9 @@ def train(
     """Train a model on a dataset and return its Predictor; `output` is the run folder to write."""
     data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
     name = model if isinstance(model, str) else name_of(model)
-    chosen: TrainConfig = train if isinstance(train, TrainConfig) else checked(TrainConfig, train or {}, "train")
+    chosen: TrainConfig = (
+        train if isinstance(train, TrainConfig) else checked(TrainConfig, train or {}, "train")
+    )
     recipe = Recipe(data.name, name, dict(settings or {}), _context_of(context), chosen)
     return run_recipe(
         recipe, data, seed=seed, output=output, device=device, overwrite=overwrite, progress=progress
@@ -76,9 +80,16 @@ def run_recipe(
 ) -> Predictor:
     """Train what a recipe says; with `output` the run can be resumed and loaded."""
     dataset = dataset or load_dataset(recipe.dataset)
+    recipe.model_config()  # what cannot be trained is refused before a folder is made for it
+    dataset.with_queries(recipe.train.queries)
     if output is None:
         return Experiment(recipe, dataset, seed, device).fit(None, progress)
-    config = {"recipe": recipe.to_dict(), "seed": seed, "machine": machine(device)}
+    config = {
+        "recipe": recipe.to_dict(),
+        "seed": seed,
+        "machine": machine(device),
+        "dataset_sha256": fingerprint(dataset),
+    }
     with RunFolder.create(output, config, overwrite=overwrite) as run:
         return Experiment(recipe, dataset, seed, device).fit(run, progress)
 
@@ -94,7 +105,27 @@ def resume(
     with RunFolder.open(output, writing=True) as run:
         recipe = Recipe.from_dict(run.config["recipe"])
         dataset = dataset or load_dataset(recipe.dataset)
+        _tell_changes(run, dataset, device)
         return Experiment(recipe, dataset, int(run.config["seed"]), device).fit(run, progress)
+
+
+def _tell_changes(run: RunFolder, dataset: Dataset, device: torch.device | str) -> None:
+    """Refuse other facts; note in the log, and on stderr, whatever else may change the last bits of the result."""
+    if run.config["dataset_sha256"] != fingerprint(dataset):
+        raise DataError(
+            f"{run.path}: the dataset {dataset.name!r} does not hold the facts that this run was begun on. "
+            "Resume with the same files, or train anew into another folder."
+        )
+    then, now = run.config["machine"], machine(device)
+    changed = {
+        key: [then.get(key), now[key]] for key in ("device", "threads", "torch") if then.get(key) != now[key]
+    }
+    if changed:
+        run.append_event({"event": "resumed elsewhere", "changed": changed})
+        told = ", ".join(f"{key} {before} -> {after}" for key, (before, after) in changed.items())
+        print(
+            f"{run.path}: resumed under other conditions ({told}); the last bits may differ.", file=sys.stderr
+        )
 
 
 class Experiment:
@@ -214,8 +245,7 @@ def evaluate(
 ) -> EvaluationReport:
     """How the predictor's answers rank on the dataset's evaluation queries; realistic ties, filtered."""
     data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
-    graph, _ = predictor.prepared(Graph.from_triples(data.inference_graph))
-    scorer, device = predictor.scorer(graph), predictor.device
+    scorer, device = _scorer_of(predictor, data), predictor.device
     return _evaluated(scorer, data, protocol, batch_size=batch_size, device=device, seed=seed)
 
 
@@ -229,12 +259,11 @@ def compare_with_references(
 ) -> dict[str, EvaluationReport]:
     """The model beside what needs no training: a constant, the most frequent answer, the walk with relevance."""
     data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
-    graph, _ = predictor.prepared(Graph.from_triples(data.inference_graph))
+    graph = Graph.from_triples(data.inference_graph).to(predictor.device)
     size = min(64, batch_size_for(graph.num_entities, memory_bytes, 16))
-    walk = training_free(data, device=predictor.device)
     scorers = {
-        "model": predictor.scorer(graph),
-        "walk x relevance": walk.scorer(walk.prepared(graph)[0]),
+        "model": _scorer_of(predictor, data),
+        "walk x relevance": _scorer_of(training_free(data, device=predictor.device), data),
         "most frequent answer": frequency_scorer(graph),
         "constant": constant_scorer(graph.num_entities),
     }
@@ -252,8 +281,26 @@ def training_free(dataset: Dataset, *, device: torch.device | str = "cpu") -> Pr
     return Predictor(model, graph.relation_vocabulary, context, Statistics.of(graph), device=device)
 
 
+def _scorer_of(predictor: Predictor, data: Dataset) -> Scorer:
+    """Over the inference graph, for relations as the dataset numbers them: it may have fewer than the model."""
+    graph, _ = predictor.prepared(Graph.from_triples(data.inference_graph))
+    scorer, labels = predictor.scorer(graph), RelationVocabulary.of(data.relations).directed
+    model_id = torch.tensor([predictor.relations.id_of(label) for label in labels], device=predictor.device)
+    return lambda query_head, query_relation: scorer(query_head, model_id[query_relation])
+
+
 def _evaluated(scorer: Scorer, data: Dataset, protocol: Protocol, **options: Any) -> EvaluationReport:
     return evaluate_scorer(scorer, data.evaluation_queries(protocol), data.evaluation_filter, **options)
+
+
+def fingerprint(dataset: Dataset) -> str:
+    """sha256 over every fact that training reads, by label: the same for the same facts in any order."""
+    digest = hashlib.sha256()
+    for part in (dataset.training_graph, dataset.training_queries, dataset.validation_queries):
+        for triple in part:
+            digest.update("\t".join(triple).encode() + b"\n")
+        digest.update(b"\n")
+    return digest.hexdigest()
 
 
 def machine(device: torch.device | str) -> dict[str, Any]:

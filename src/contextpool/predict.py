@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Literal
-from weakref import WeakKeyDictionary
+from threading import Lock
+from typing import Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +21,9 @@ from contextpool.models.base import LinkPredictor
 from contextpool.pool.batch import BatchBuilder, ContextConfig
 
 UnknownRelations = Literal["error", "skip"]
+Made = TypeVar("Made")
+REMEMBERED_GRAPHS = 4
+"""What was counted about a graph is kept for the newest few; a graph takes memory as long as it is among them."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +58,14 @@ class Predictor:
         self.relations, self.context, self.statistics = relations, context, statistics
         self.calibration, self.use_statistics = calibration, use_statistics
         self.device = torch.device(device)
-        self._builders: WeakKeyDictionary[Graph, BatchBuilder] = WeakKeyDictionary()
+        self._prepared: _Newest[tuple[Graph, int]] = _Newest(REMEMBERED_GRAPHS)
+        self._builders: _Newest[BatchBuilder] = _Newest(REMEMBERED_GRAPHS)
 
     def prepared(self, graph: Graph, *, on_unknown: UnknownRelations = "error") -> tuple[Graph, int]:
         """The graph numbered by the model's relations, and how many facts of unknown relations were left out."""
+        return self._prepared.get((graph, on_unknown), lambda: self._prepare(graph, on_unknown))
+
+    def _prepare(self, graph: Graph, on_unknown: UnknownRelations) -> tuple[Graph, int]:
         unknown = [label for label in graph.relations if label not in self.relations.index]
         left_out = 0
         if unknown and on_unknown == "skip":
@@ -71,11 +79,10 @@ class Predictor:
 
     def builder(self, graph: Graph) -> BatchBuilder:
         """What makes batches over a prepared graph; built once a graph."""
-        builder = self._builders.get(graph)
-        if builder is None:
-            builder = BatchBuilder(graph, self.model.num_layers, self.context, self._statistics_for(graph))
-            self._builders[graph] = builder
-        return builder
+        return self._builders.get(
+            graph,
+            lambda: BatchBuilder(graph, self.model.num_layers, self.context, self._statistics_for(graph)),
+        )
 
     def _statistics_for(self, graph: Graph) -> Statistics | None:
         if self.context is None or self.statistics is None:
@@ -160,6 +167,22 @@ class Predictor:
             for entity in order.tolist()
             if known or not bool(is_known[entity])
         ]
+
+
+class _Newest(Generic[Made]):
+    """The newest few of what was made, each made once, whichever thread asks first."""
+
+    def __init__(self, size: int) -> None:
+        self._size, self._lock = size, Lock()
+        self._made: OrderedDict[Hashable, Made] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        with self._lock:
+            made = self._made.pop(key) if key in self._made else make()
+            self._made[key] = made
+            while len(self._made) > self._size:
+                self._made.popitem(last=False)
+            return made
 
 
 def _keeping(graph: Graph, relations: list[str]) -> Graph:

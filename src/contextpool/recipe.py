@@ -99,13 +99,15 @@ def context_from(values: Mapping[str, Any] | bool) -> ContextConfig:
     """True for the default context, or a table; `views` is a list of tables."""
     if values is True:
         return ContextConfig()
-    plain = {key: value for key, value in _table("context", values).items() if key != "views"}
+    table = _table("context", values)
+    plain = {key: value for key, value in table.items() if key != "views"}
     config: ContextConfig = checked(ContextConfig, plain, "context")
-    if "views" not in values:
+    if "views" not in table:
         return config
-    if not isinstance(values["views"], list | tuple):
-        raise ConfigError(f"context.views is {values['views']!r}; it has to be a list of tables.")
-    views: tuple[ViewConfig, ...] = tuple(checked(ViewConfig, view, "context.views") for view in values["views"])
+    listed = table["views"]
+    if not isinstance(listed, list | tuple):
+        raise ConfigError(f"context.views is {listed!r}; it has to be a list of tables.")
+    views: tuple[ViewConfig, ...] = tuple(checked(ViewConfig, view, "context.views") for view in listed)
     return replace(config, views=views)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +14,9 @@ from contextpool.cli.output import console, table
 if TYPE_CHECKING:
     from contextpool.context.neighbors import ContextNeighbors
     from contextpool.graph.graph import Graph
+    from contextpool.predict import Predictor
     from contextpool.triples.dataset import Dataset
+    from contextpool.triples.store import Triple
 
 
 def demo(
@@ -20,8 +24,12 @@ def demo(
         str, typer.Option("--relation", "-r", help="The relation to tell the story with.")
     ] = "currency",
     head: Annotated[str, typer.Option(help="A country of the graph that is never trained on.")] = "Austria",
+    output: Annotated[Path, typer.Option("--output", "-o", help="The run folder to write.")] = Path(
+        "runs/demo"
+    ),
+    seed: Annotated[int, typer.Option(help="Of the training.")] = 0,
 ) -> None:
-    """Audit the embedded graph, mine what is relevant on one half of the world, pool a question about the other."""
+    """The whole story: audit, mine on one half of the world, pool, train, and answer about the other half."""
     from contextpool.context.neighbors import mine_context
     from contextpool.graph.graph import Graph
     from contextpool.triples.catalog import load_dataset
@@ -31,7 +39,10 @@ def demo(
     training = Graph.from_triples(dataset.training_graph)
     context = mine_context(training, min_precision=0.1)
     _tell_context(training, context, relation)
-    _tell_pooling(Graph.from_triples(dataset.inference_graph), context, head, relation)
+    inference = Graph.from_triples(dataset.inference_graph)
+    _tell_pooling(inference, context, head, relation)
+    predictor = _tell_training(dataset, output, seed)
+    _tell_answers(predictor, dataset, inference)
 
 
 def _tell_audit(dataset: Dataset) -> None:
@@ -78,6 +89,42 @@ def _tell_pooling(inference: Graph, context: ContextNeighbors, head: str, relati
     out.print(table("edges walked", ("", "relevant relations only", "all relations", "kept"), rows))
     first = sorted(pooled.hops[0])[:8]
     out.print(table(f"hop 1 from {head}", ("from", "relation", "to"), first, numbers_from=3))
-    out.print(
-        f"Ask for more: contextpool pool world --head NAME --relation {relation}; contextpool mine world -r borders"
-    )
+
+
+def _tell_training(dataset: Dataset, output: Path, seed: int) -> Predictor:
+    from contextpool.cli.train import print_reports, training_bar
+    from contextpool.experiment import compare_with_references, run_recipe
+    from contextpool.recipe import shipped_recipe
+
+    out = console()
+    recipe = shipped_recipe("world", "nbfnet", context=True)
+    assert recipe is not None, "the demo's recipe is part of the package"
+    out.rule("4. The model: NBFNet with context, trained on the first half of the world", align="left")
+    began = time.perf_counter()
+    with training_bar() as progress:
+        predictor = run_recipe(recipe, dataset, seed=seed, output=output, overwrite=True, progress=progress)
+    out.print(f"trained in {time.perf_counter() - began:.0f} s; the run is in {output}")
+    print_reports(compare_with_references(predictor, dataset), "all questions about the other half, P1")
+    return predictor
+
+
+def _tell_answers(predictor: Predictor, dataset: Dataset, inference: Graph) -> None:
+    out = console()
+    out.rule("5. Three questions about countries it has never seen", align="left")
+    for head, relation, tail in _questions(dataset):
+        answers = predictor.predict(inference, head, relation, k=3)
+        rows = [
+            (answer.entity, f"{answer.probability:.0%}" if answer.probability is not None else "-")
+            for answer in answers
+        ]
+        title = f"({head}, {relation}, ?)   held out: {tail}"
+        out.print(table(title, ("answer", "probability"), rows))
+    out.print("Ask your own: contextpool predict runs/demo GRAPH --head NAME --relation currency")
+
+
+def _questions(dataset: Dataset) -> list[Triple]:
+    """The first held-out fact of each of three relations; which facts are held out was decided by a hash."""
+    by_relation: dict[str, Triple] = {}
+    for triple in dataset.inference_test:
+        by_relation.setdefault(triple[1], triple)
+    return [by_relation[relation] for relation in ("currency", "official_language", "borders")]

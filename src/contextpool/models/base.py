@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
@@ -56,6 +57,6 @@ def padded(state: Tensor, num_rows: int) -> Tensor:
 def multi_layer_perceptron(sizes: list[int]) -> nn.Sequential:
     """Linear layers of these sizes with ReLU between them."""
     layers: list[nn.Module] = []
-    for number, (size_in, size_out) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for number, (size_in, size_out) in enumerate(pairwise(sizes)):
         layers += [nn.ReLU()] * (number > 0) + [nn.Linear(size_in, size_out)]
     return nn.Sequential(*layers)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import sys
 
-from contextpool.errors import UnknownNameError
+from contextpool.errors import UnknownNameError, shortened
 from contextpool.models.base import LinkPredictor
 
 _HOME = {
@@ -19,19 +20,21 @@ def model_names() -> list[str]:
 
 
 def model_class(name: str) -> type[LinkPredictor]:
-    """The class of a model by its name, or by `module:Class` as a run of somebody's own model stores it."""
-    home = _HOME.get(name, name)
-    module, _, attribute = home.partition(":")
+    """The class of a model by its name, or by `module:Class` as a run of somebody's own model stores it.
+
+    Only a module that is imported already is looked into: a run folder from elsewhere must not make us import one.
+    """
+    if name in _HOME:
+        module, _, attribute = _HOME[name].partition(":")
+        known: type[LinkPredictor] = getattr(importlib.import_module(module), attribute)
+        return known
+    module, _, attribute = name.partition(":")
     if not attribute:
         raise UnknownNameError("model", name, model_names(), "A model of your own is named module:Class.")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise UnknownNameError(
-            "model", name, model_names(), f"{home} cannot be imported: {error}."
-        ) from error
+    found = getattr(sys.modules.get(module), attribute, None)
     if not (isinstance(found, type) and issubclass(found, LinkPredictor)):
-        raise UnknownNameError("model", name, model_names(), f"{home} is not a LinkPredictor.")
+        hint = f"There is no LinkPredictor of that name; import {shortened(module)}, which defines it, first."
+        raise UnknownNameError("model", name, model_names(), hint)
     return found
 
 

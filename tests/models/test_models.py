@@ -1,0 +1,305 @@
+"""One suite for all models: what holds for every `LinkPredictor`, with and without context."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from contextpool.context.statistics import Statistics
+from contextpool.errors import ConfigError, UnknownNameError
+from contextpool.graph.graph import Graph
+from contextpool.models.base import LinkPredictor
+from contextpool.models.nbfnet import NBFNet, NBFNetConfig
+from contextpool.models.redgnn import REDGNN, REDGNNConfig
+from contextpool.models.registry import model_class, model_names, name_of
+from contextpool.models.walk import Walk, WalkConfig
+from contextpool.pool.batch import BatchBuilder, ContextConfig
+from learning_worlds import CONTEXTS, SMALL, ask, every_query, graph_over, new_model, random_graph
+from learning_worlds import one_thread as one_thread
+from models.literal import literal_nbfnet, literal_redgnn
+from support import amount
+
+CASES = amount(4, 100)
+TRAINED = ("nbfnet", "redgnn")
+MODELS = pytest.mark.parametrize("name", model_names())
+IN_CONTEXT = pytest.mark.parametrize("context", list(CONTEXTS.values()), ids=list(CONTEXTS))
+
+
+def scores_of(
+    name: str, graph: Graph, context: ContextConfig | None, head: Tensor, relation: Tensor, seed: int = 0
+) -> Tensor:
+    model = new_model(name, graph, context, seed)
+    return ask(model, BatchBuilder(graph, model.num_layers, context), head, relation)
+
+
+def close(one: Tensor, other: Tensor) -> None:
+    torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
+# what every model is
+
+
+@MODELS
+@IN_CONTEXT
+def test_every_query_gets_a_finite_score_for_every_entity(name: str, context: ContextConfig | None) -> None:
+    for seed in range(CASES):
+        graph = random_graph(seed)
+        head, relation = every_query(graph)
+        scores = scores_of(name, graph, context, head, relation, seed)
+        assert scores.shape == (len(head), graph.num_entities)
+        assert scores.isfinite().all()
+
+
+@MODELS
+@IN_CONTEXT
+def test_neither_batch_size_nor_order_changes_a_score(name: str, context: ContextConfig | None) -> None:
+    for seed in range(CASES):
+        graph = random_graph(seed)
+        head, relation = every_query(graph)
+        model = new_model(name, graph, context, seed)
+        builder = BatchBuilder(graph, model.num_layers, context)
+        together = ask(model, builder, head, relation)
+        order = torch.randperm(len(head), generator=torch.Generator().manual_seed(seed))
+        for size in (1, 7):
+            rows = order[: 5 * size].split(size)
+            parts = [ask(model, builder, head[part], relation[part]) for part in rows]
+            close(torch.cat(parts), together[torch.cat(rows)])
+
+
+@MODELS
+@IN_CONTEXT
+@pytest.mark.parametrize("keep_order", [True, False])
+def test_renaming_entities_permutes_scores_and_changes_nothing_else(
+    name: str, context: ContextConfig | None, keep_order: bool
+) -> None:
+    for seed in range(CASES):
+        graph = random_graph(seed)
+        names = [f"x{number:02}" for number in range(graph.num_entities)]
+        if not keep_order:
+            random.Random(seed).shuffle(names)
+        renamed = dict(zip(graph.entities, names, strict=True))
+        facts = [(renamed[head], relation, renamed[tail]) for head, relation, tail in graph.triples]
+        other = graph_over(facts, names, list(graph.relations))
+        place = torch.tensor([other.entity_id(renamed[entity]) for entity in graph.entities])
+        head, relation = every_query(graph)
+        scores = scores_of(name, graph, context, head, relation, seed)
+        close(scores_of(name, other, context, place[head], relation, seed)[:, place], scores)
+
+
+@MODELS
+def test_entities_out_of_reach_tie(name: str) -> None:
+    """Far away, in another component, without any fact: nothing tells them apart."""
+    facts = [("a", "r", "b"), ("b", "s", "c"), ("c", "r", "d"), ("d", "r", "e"), ("x", "s", "y")]
+    graph = graph_over(facts, ["a", "b", "c", "d", "e", "x", "y", "lonely"], ["r", "s"])
+    head, relation = torch.tensor([graph.entity_id("a")] * 4), torch.arange(4)
+    model = new_model(name, graph)
+    scores = ask(model, BatchBuilder(graph, model.num_layers), head, relation)
+    far = [graph.entity_id(label) for label in ("e", "x", "y", "lonely")]
+    assert all(len(set(row.tolist())) == 1 for row in scores[:, far])
+
+
+@MODELS
+@IN_CONTEXT
+def test_an_isolated_head_and_a_graph_without_facts_get_finite_scores(
+    name: str, context: ContextConfig | None
+) -> None:
+    graph = graph_over([("a", "r", "b")], ["a", "b", "lonely"], ["r", "s"])
+    empty = Graph.from_triples(graph.as_triples().select(~torch.ones(1, dtype=torch.bool).numpy()))
+    model = new_model(name, graph, context)
+    for world in (graph, empty):
+        builder = BatchBuilder(world, model.num_layers, context, Statistics.of(graph))
+        scores = ask(model, builder, torch.tensor([2, 2]), torch.tensor([0, 3]))
+        assert scores.isfinite().all()
+    assert ask(model, builder, torch.empty(0).long(), torch.empty(0).long()).shape == (0, 3)
+    assert new_model(name, empty, context).num_relations == 2
+
+
+@MODELS
+@IN_CONTEXT
+def test_a_model_is_made_again_from_its_config_and_weights(name: str, context: ContextConfig | None) -> None:
+    graph = random_graph(3)
+    model = new_model(name, graph, context, seed=5)
+    kind = type(model)
+    again = kind(graph.num_relations, kind.config_class(**model.config()), context)
+    again.load_state_dict(model.state_dict())
+    head, relation = every_query(graph)
+    builder = BatchBuilder(graph, model.num_layers, context)
+    assert torch.equal(ask(again.eval(), builder, head, relation), ask(model, builder, head, relation))
+
+
+@MODELS
+def test_weights_do_not_depend_on_the_entities(name: str) -> None:
+    small, large = random_graph(1), random_graph(2)
+    facts = [*large.triples, *((f"new{number}", "r0", "e0") for number in range(50))]
+    entities = [*large.entities, *(f"new{number}" for number in range(50))]
+    large = graph_over(facts, entities, list(small.relations) + list(large.relations))
+    small = small.with_relations(large.relation_vocabulary)
+    shapes = [
+        {key: value.shape for key, value in new_model(name, graph).state_dict().items()}
+        for graph in (small, large)
+    ]
+    assert shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize("name", TRAINED)
+@IN_CONTEXT
+def test_every_weight_learns(name: str, context: ContextConfig | None) -> None:
+    """Over a graph with something of everything, no parameter is without a gradient."""
+    facts = [(f"e{a}", f"r{(a + b) % 3}", f"e{b}") for a in range(6) for b in range(6) if (a * b) % 3 != 2]
+    graph = Graph.from_triples(facts)
+    settings: dict[str, Any] = {"activation": "tanh"} if name == "redgnn" else {"layer_norm": False}
+    model = new_model(name, graph, context, **settings)
+    head, relation = every_query(graph)
+    scores = model(BatchBuilder(graph, model.num_layers, context).build(head, relation))
+    torch.nn.functional.softplus(scores).mean().backward()
+    still = {key for key, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()}
+    assert still == {key for key, _ in model.named_parameters() if sees_only_zeros(key)}
+
+
+def sees_only_zeros(parameter: str) -> bool:
+    """RED-GNN starts with the head's state at zero, so its first layer has nothing to project."""
+    return parameter.startswith("layers.0.streams.") and parameter.endswith(".from_state.weight")
+
+
+# context=None is the plain model
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_without_context_nothing_is_added(name: str) -> None:
+    kind = model_class(name)
+    for seed in range(CASES):
+        graph = random_graph(seed)
+        models = []
+        for context in ((), (None,), (ContextConfig(views=()),)):
+            torch.manual_seed(seed)
+            models.append(kind(graph.num_relations, kind.config_class(**SMALL[name]), *context).eval())
+        head, relation = every_query(graph)
+        builder = BatchBuilder(graph, models[0].num_layers)
+        first, *others = (ask(model, builder, head, relation) for model in models)
+        assert all(torch.equal(first, other) for other in others)
+        assert len({tuple(model.state_dict()) for model in models}) == 1
+        assert not any(key.startswith("context.") for key in models[0].state_dict())
+
+
+@pytest.mark.parametrize("message", ["distmult", "transe", "rotate"])
+@pytest.mark.parametrize("reduction", ["pna", "sum", "mean", "max"])
+def test_nbfnet_equals_its_equations(message: str, reduction: str) -> None:
+    for seed in range(CASES):
+        graph = random_graph(seed)
+        plain = {"layer_norm": seed % 2 == 0, "short_cut": seed % 3 != 0, "dependent": seed % 4 < 2}
+        model = new_model("nbfnet", graph, seed=seed, message=message, aggregate=reduction, **plain)
+        assert isinstance(model, NBFNet)
+        check_literal(model, graph, literal_nbfnet)
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh", "idd"])
+def test_redgnn_equals_its_equations(activation: str) -> None:
+    for seed in range(CASES):
+        graph = random_graph(seed)
+        model = new_model("redgnn", graph, seed=seed, activation=activation, layers=3)
+        assert isinstance(model, REDGNN)
+        check_literal(model, graph, literal_redgnn)
+
+
+def check_literal(model: LinkPredictor, graph: Graph, literal: Any) -> None:
+    head, relation = every_query(graph)
+    rows = torch.randperm(len(head), generator=torch.Generator().manual_seed(1))[:6]
+    found = ask(model, BatchBuilder(graph, model.num_layers), head[rows], relation[rows])
+    with torch.no_grad():
+        expected = [
+            literal(model, graph, *query)
+            for query in zip(head[rows].tolist(), relation[rows].tolist(), strict=True)
+        ]
+    torch.testing.assert_close(found, torch.stack(expected), atol=1e-4, rtol=1e-4)
+
+
+def test_the_pna_constant_is_the_training_graphs() -> None:
+    graph = Graph.from_triples([("a", "r", "b"), ("a", "s", "b"), ("b", "r", "c")])
+    degrees = torch.tensor([2.0, 3.0, 1.0])
+    model = NBFNet.for_graph(graph, NBFNetConfig(dim=2, layers=1))
+    assert float(model.log_degree) == pytest.approx(float((degrees + 1).log().mean()))
+    assert "log_degree" in model.state_dict()
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_dropout_is_for_training_alone(name: str) -> None:
+    graph = random_graph(3)
+    model = new_model(name, graph, dropout=0.5)
+    head, relation = every_query(graph)
+    builder = BatchBuilder(graph, model.num_layers)
+    assert torch.equal(ask(model, builder, head, relation), ask(model, builder, head, relation))
+    torch.manual_seed(0)
+    model.train()
+    assert not torch.equal(ask(model, builder, head, relation), ask(model, builder, head, relation))
+
+
+@pytest.mark.parametrize("name", TRAINED)
+@IN_CONTEXT
+@pytest.mark.parametrize("bare", [False, True])
+def test_half_precision_runs_and_gives_scores_of_full_precision(
+    name: str, context: ContextConfig | None, bare: bool
+) -> None:
+    graph = random_graph(4)
+    settings: dict[str, Any] = {"layer_norm": False, "short_cut": False} if bare and name == "nbfnet" else {}
+    model = new_model(name, graph, context, **settings)
+    batch = BatchBuilder(graph, model.num_layers, context).build(*every_query(graph))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        scores = model(batch)
+    assert scores.dtype == torch.float32
+    scores.logsumexp(dim=1).sum().backward()
+    assert all(weight.grad is None or weight.grad.isfinite().all() for weight in model.parameters())
+
+
+# settings and names
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "says"),
+    [
+        (NBFNetConfig, {"dim": 0}, r"model\.dim is 0"),
+        (NBFNetConfig, {"layers": 0}, r"model\.layers is 0"),
+        (NBFNetConfig, {"dim": 3, "message": "rotate"}, "rotate needs an even one"),
+        (NBFNetConfig, {"dropout": 1.0}, r"model\.dropout is 1\.0"),
+        (NBFNetConfig, {"message": "conv"}, r"model\.message is .conv."),
+        (NBFNetConfig, {"aggregate": "median"}, r"model\.aggregate is .median."),
+        (REDGNNConfig, {"attention_dim": 0}, r"model\.attention_dim"),
+        (REDGNNConfig, {"activation": "gelu"}, r"model\.activation is 'gelu'"),
+        (REDGNNConfig, {"dropout": -0.1}, r"model\.dropout is -0\.1"),
+        (WalkConfig, {"steps": 0}, r"model\.steps is 0"),
+    ],
+)
+def test_settings_out_of_range_are_refused_by_name(kind: type, settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        kind(**settings)
+
+
+def test_models_by_name() -> None:
+    assert model_names() == ["nbfnet", "redgnn", "walk"]
+    assert [model_class(name) for name in model_names()] == [NBFNet, REDGNN, Walk]
+    assert [name_of(kind) for kind in (NBFNet, REDGNN, Walk)] == model_names()
+    with pytest.raises(UnknownNameError, match=r"model 'nbfnett' is unknown .* closest 'nbfnet'"):
+        model_class("nbfnett")
+
+
+class Constant(Walk):
+    """Somebody's own model."""
+
+
+def test_a_model_of_ones_own_is_named_by_module_and_class() -> None:
+    assert name_of(Constant) == f"{Constant.__module__}:Constant"
+    assert model_class("contextpool.models.nbfnet:NBFNet") is NBFNet
+    with pytest.raises(UnknownNameError, match="is not a LinkPredictor"):
+        model_class("contextpool.graph.graph:Graph")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["no_such_module_anywhere:Model", "contextpool.models.nbfnet:NoSuchModel", ":Model", ".nbfnet:NBFNet"],
+)
+def test_a_model_that_cannot_be_found_is_an_error_of_ours(name: str) -> None:
+    with pytest.raises(UnknownNameError, match="model"):
+        model_class(name)
