@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from typing import Any
 
 import pytest
@@ -292,8 +293,15 @@ class Constant(Walk):
 def test_a_model_of_ones_own_is_named_by_module_and_class() -> None:
     assert name_of(Constant) == f"{Constant.__module__}:Constant"
     assert model_class("contextpool.models.nbfnet:NBFNet") is NBFNet
-    with pytest.raises(UnknownNameError, match="is not a LinkPredictor"):
+    with pytest.raises(UnknownNameError, match="no LinkPredictor of that name"):
         model_class("contextpool.graph.graph:Graph")
+
+
+def test_a_run_folder_from_elsewhere_cannot_make_us_import_a_module() -> None:
+    assert "antigravity" not in sys.modules
+    with pytest.raises(UnknownNameError, match="import 'antigravity'"):
+        model_class("antigravity:Model")
+    assert "antigravity" not in sys.modules
 
 
 @pytest.mark.parametrize(
