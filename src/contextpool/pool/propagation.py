@@ -16,7 +16,9 @@ from torch import Tensor
 
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
+from contextpool.pool._rows import entries_of_rows
 from contextpool.pool.edge_set import EdgeSet
+from contextpool.pool.frontier import Frontier, frontier
 from contextpool.pool.hidden import HiddenEdges, hidden_or_none
 
 MAX_VIEWS = 8
@@ -119,8 +121,7 @@ def build_propagation(
         raise ConfigError(f"there are {len(views)} context views; an edge has bits for {MAX_VIEWS}.")
     hidden = hidden_or_none(hidden, graph, len(query_head))
     query_head, query_relation = query_head.to(graph.device).long(), query_relation.to(graph.device).long()
-    first_hop = reach(graph, query_head, num_layers, hidden)
-    nodes = _Nodes.of(first_hop, num_layers)
+    nodes = _Nodes.of(frontier(graph, query_head, num_layers, hidden))
     pulled = _pull(graph, nodes, hidden)
     bits = _view_bits(graph, nodes, pulled, views, num_layers, layered)
     return Propagation(
@@ -138,44 +139,22 @@ def build_propagation(
     )
 
 
-def reach(graph: Graph, query_head: Tensor, num_hops: int, hidden: HiddenEdges) -> Tensor:
-    """[B, N] int16 the hop at which the unfiltered walk first reaches each entity; -1 where it doesn't."""
-    num_queries = len(query_head)
-    first_hop = torch.full((num_queries, graph.num_entities), -1, dtype=torch.int16, device=graph.device)
-    queries = torch.arange(num_queries, device=graph.device)
-    first_hop[queries, query_head] = 0
-    query, entity = queries, query_head
-    for hop in range(1, num_hops + 1):
-        owner, edge = _row_edges(graph, entity)
-        edge_query = query[owner]
-        visible = ~_is_hidden(hidden, edge_query, edge)
-        place = (edge_query * graph.num_entities + graph.edge_tail[edge])[visible]
-        flat = first_hop.view(-1)
-        fresh = place[flat[place] < 0]
-        flat[fresh] = hop
-        new = torch.nonzero(first_hop == hop)
-        query, entity = new[:, 0], new[:, 1]
-    return first_hop
-
-
 @dataclass(frozen=True, eq=False)
 class _Nodes:
-    query: Tensor  # [M]
-    entity: Tensor  # [M]
+    query: Tensor  # [M] int64, sorted by (first hop, query, entity)
+    entity: Tensor  # [M] int64
     layer_sizes: tuple[int, ...]
     number: Tensor  # [B, N] int64 node, -1 where unreached
 
     @classmethod
-    def of(cls, first_hop: Tensor, num_layers: int) -> _Nodes:
-        by_hop = [torch.nonzero(first_hop == hop) for hop in range(num_layers + 1)]
-        nodes = torch.cat(by_hop)  # [M, 2] sorted by (hop, query, entity)
-        number = torch.full(first_hop.shape, -1, dtype=torch.int64, device=first_hop.device)
-        number[nodes[:, 0], nodes[:, 1]] = torch.arange(len(nodes), device=first_hop.device)
-        sizes, total = [], 0
-        for found in by_hop:
-            total += len(found)
-            sizes.append(total)
-        return cls(nodes[:, 0], nodes[:, 1], tuple(sizes), number)
+    def of(cls, reached: Frontier) -> _Nodes:
+        order = torch.argsort(reached.node_hop, stable=True)  # a frontier is sorted by (query, entity)
+        query, entity = reached.node_query[order].long(), reached.node_entity[order].long()
+        counts = torch.bincount(reached.node_hop, minlength=reached.num_hops + 1)
+        shape = (reached.num_queries, reached.graph.num_entities)
+        number = torch.full(shape, -1, dtype=torch.int64, device=query.device)
+        number[query, entity] = torch.arange(len(query), device=query.device)
+        return cls(query, entity, tuple(counts.cumsum(0).tolist()), number)
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,14 +170,24 @@ class _Pulled:
 
 
 def _pull(graph: Graph, nodes: _Nodes, hidden: HiddenEdges) -> _Pulled:
-    target, back = _row_edges(graph, nodes.entity)  # `back` leads from the target to a possible source
-    edge = graph.edge_inverse[back].long()
-    query = nodes.query[target]
-    source = nodes.number.view(-1)[query * graph.num_entities + graph.edge_tail[back]]
-    last_source = nodes.layer_sizes[-2] if len(nodes.layer_sizes) > 1 else 0
-    kept = (source >= 0) & (source < last_source) & ~_is_hidden(hidden, query, edge)
-    degree = graph.row_start[nodes.entity + 1] - graph.row_start[nodes.entity]
-    return _Pulled(source[kept], target[kept], edge[kept], degree.cumsum(0) - degree, kept)
+    first = graph.row_start[nodes.entity]
+    degree = graph.row_start[nodes.entity + 1] - first
+    target, back = entries_of_rows(first, degree)  # `back` leads from the target to a possible source
+    row_offset = degree.cumsum(0) - degree
+    source = nodes.number.view(-1)[nodes.query[target] * graph.num_entities + graph.edge_tail[back]]
+    kept = (source >= 0) & (source < nodes.layer_sizes[-2])
+    kept[_places(graph, nodes, row_offset, hidden.edge_query, hidden.edge.long())] = False
+    edge = graph.edge_inverse[back[kept]].long()
+    return _Pulled(source[kept], target[kept], edge, row_offset, kept)
+
+
+def _places(graph: Graph, nodes: _Nodes, row_offset: Tensor, query: Tensor, edge: Tensor) -> Tensor:
+    """Where (query, edge) pairs stand among the candidates; those into a node that was not reached are left out."""
+    back = graph.edge_inverse[edge].long()
+    entity = graph.edge_head[back].long()
+    target = nodes.number.view(-1)[query * graph.num_entities + entity]
+    place = row_offset[target] + back - graph.row_start[entity]
+    return place[target >= 0]
 
 
 def _view_bits(
@@ -226,31 +215,8 @@ def _bits_of(graph: Graph, nodes: _Nodes, pulled: _Pulled, views: Sequence[Seque
     for view, hops in enumerate(views):
         member = torch.zeros(len(pulled.kept), dtype=torch.bool, device=graph.device)
         for edges in hops:
-            edge = edges.edge.long()
-            back = graph.edge_inverse[edge].long()
-            entity = graph.edge_head[back].long()
-            target = nodes.number.view(-1)[edges.edge_query.long() * graph.num_entities + entity]
-            place = pulled.row_offset[target] + back - graph.row_start[entity]
-            member[place[target >= 0]] = True
+            member[_places(graph, nodes, pulled.row_offset, edges.edge_query.long(), edges.edge.long())] = (
+                True
+            )
         candidates |= member.to(torch.uint8) << view
     return candidates[pulled.kept]
-
-
-def _row_edges(graph: Graph, entity: Tensor) -> tuple[Tensor, Tensor]:
-    """For each entity [M] the edges of its row: owner [K] (which of the M) and edge [K]."""
-    start = graph.row_start[entity]
-    degree = graph.row_start[entity + 1] - start
-    owner = torch.repeat_interleave(torch.arange(len(entity), device=graph.device), degree)
-    first = degree.cumsum(0) - degree
-    edge = torch.arange(len(owner), device=graph.device) - first[owner] + start[owner]
-    return owner, edge
-
-
-def _is_hidden(hidden: HiddenEdges, query: Tensor, edge: Tensor) -> Tensor:
-    """[K] whether each (query, edge) is hidden. O(K log H)."""
-    keys = hidden.keys
-    if len(keys) == 0:
-        return torch.zeros(len(edge), dtype=torch.bool, device=edge.device)
-    wanted = query * hidden.num_edges + edge
-    place = torch.searchsorted(keys, wanted).clamp(max=len(keys) - 1)
-    return keys[place] == wanted
