@@ -14,6 +14,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: importing rich would double the time to the first line
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from contextpool.triples.fetch import Progress
 
 app = typer.Typer(
-    help="Look at datasets, check them, convert them, get them, make them.", no_args_is_help=True
+    help="Look at datasets, check them, convert them, get them, make them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.metadata
-import importlib.util
 import platform
 from typing import Annotated, Any
 
@@ -33,9 +30,11 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON for 
 
 
 def _version(package: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
+        return version(package)
+    except PackageNotFoundError:
         return "not installed"
 
 
