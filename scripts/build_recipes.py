@@ -50,16 +50,21 @@ def nbfnet(dataset: str) -> dict[str, Any]:
     }
 
 
-def redgnn(dataset: str) -> dict[str, Any]:
-    """The published architecture; trained on every edge, hence in fewer, larger and warmed-up steps."""
-    _, _, _, dim, attention, dropout, activation, layers, _ = REDGNN[dataset.rsplit("/", 1)[-1]]
-    settings = {
+def redgnn_settings(name: str) -> dict[str, Any]:
+    """The published architecture for a split."""
+    _, _, _, dim, attention, dropout, activation, layers, _ = REDGNN[name]
+    return {
         "dim": dim,
         "layers": layers,
         "attention_dim": attention,
         "activation": activation,
         "dropout": dropout,
     }
+
+
+def redgnn(dataset: str) -> dict[str, Any]:
+    """The published architecture; trained on every edge, hence in fewer, larger and warmed-up steps."""
+    settings = redgnn_settings(dataset.rsplit("/", 1)[-1])
     train = {"epochs": 15, "batch_size": 64, "lr": 0.005, "patience": 4}
     model, training = CHOSEN.get((dataset, "redgnn"), ({}, {}))
     return {"model": {"name": "redgnn", **settings, **model}, "train": {**train, **training}}
@@ -71,17 +76,10 @@ def published_redgnn(name: str) -> dict[str, Any]:
     The published loss is summed and broadcast, which multiplies it by the batch size; Adam ignores a factor of
     the loss but not of the loss relative to the L2 penalty, so the penalty is divided by what it was.
     """
-    lr, penalty, decay, dim, attention, dropout, activation, layers, batch = REDGNN[name]
-    settings = {
-        "dim": dim,
-        "layers": layers,
-        "attention_dim": attention,
-        "activation": activation,
-        "dropout": dropout,
-    }
+    lr, penalty, decay, *_, batch = REDGNN[name]
     return {
         "dataset": f"grail/{name}",
-        "model": {"name": "redgnn", **settings},
+        "model": {"name": "redgnn", **redgnn_settings(name)},
         "train": {
             "epochs": 50,
             "batch_size": batch,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -16,6 +16,7 @@ from contextpool.pool.batch import BatchBuilder, ContextConfig, QueryBatch, View
 from contextpool.pool.expand import expand
 from contextpool.pool.hidden import HiddenEdges
 from contextpool.pool.propagation import Propagation, build_propagation
+from contextpool.recipe import context_from
 from learning_worlds import CONTEXTS, every_query, random_graph
 from learning_worlds import one_thread as one_thread
 from support import amount, relation_sets_of
@@ -209,4 +210,4 @@ def test_settings_out_of_range_are_refused_by_name() -> None:
 def test_a_context_config_comes_back_from_its_dictionary(name: str) -> None:
     config = CONTEXTS[name]
     assert config is not None
-    assert ContextConfig.from_dict(config.to_dict()) == config
+    assert context_from(asdict(config)) == config

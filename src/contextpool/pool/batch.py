@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -77,17 +77,6 @@ class ContextConfig:
     @property
     def num_views(self) -> int:
         return len(self.views)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> ContextConfig:
-        views = tuple(
-            ViewConfig(**{**view, "sizes": tuple(view.get("sizes", (1, 2, 3, 4, 5)))})
-            for view in values.get("views", ())
-        )
-        return cls(**{**values, "views": views})
 
 
 @dataclass(frozen=True, eq=False)
