@@ -120,7 +120,7 @@ def test_degrees_count_no_hidden_edge() -> None:
             honest = honest_builder(graph, number, None).build(head[one], relation[one]).propagation
             for hop, own in zip(walk.hops, honest.hops, strict=True):
                 mine = hop.node_query == number
-                assert hop.row_start.diff()[mine].tolist() == own.row_start.diff().tolist()
+                assert hop.walked.row_start.diff()[mine].tolist() == own.walked.row_start.diff().tolist()
 
 
 @pytest.mark.parametrize("reduction", ["pna", "sum", "mean", "max"])

@@ -27,7 +27,9 @@ def random_hop(
     hub = rng.randrange(num_targets) if num_targets else 0
     target = sorted(hub if rng.random() < 0.3 else rng.randrange(num_targets) for _ in range(count))
     return hop_of(
-        source=[rng.randrange(num_sources) for _ in range(count)],
+        source=[
+            rng.randrange(rng.choice((num_sources, num_targets))) for _ in range(count)
+        ],  # some without a state
         target=target,
         relation=[rng.randrange(num_directed) for _ in range(count)],
         views=[rng.randrange(2**num_views) for _ in range(count)],
@@ -51,7 +53,6 @@ def hop_of(
         num_targets=len(node_query),
         row_start=torch.searchsorted(targets, torch.arange(len(node_query) + 1)),
         edge_source=torch.tensor(source, dtype=torch.int64),
-        edge_target=targets,
         edge_relation=torch.tensor(relation, dtype=torch.int64),
         edge_views=torch.tensor(views or [0] * len(source), dtype=torch.uint8),
         node_query=torch.tensor(node_query, dtype=torch.int64),
@@ -75,7 +76,8 @@ def literal_aggregate(
             edges = [edge for edge in range(hop.num_edges) if _takes_part(hop, stream, edge, target)]
             received = [_sent(hop, state, stream, message, edge, edge_weight) for edge in edges]
             if boundary is not None:
-                received.append(boundary[target].tolist())
+                row = boundary[target].tolist() if target < len(boundary) else [0.0] * state.size(1)
+                received.append(row)
             rows.append([_reduced(name, received, state.size(1)) for name in reductions])
             degree.append(len(received))
         shape = (hop.num_targets, len(reductions), state.size(1))
@@ -86,7 +88,8 @@ def literal_aggregate(
 
 def _takes_part(hop: Hop, stream: Stream, edge: int, target: int) -> bool:
     in_stream = stream.view == FULL or (int(hop.edge_views[edge]) >> stream.view) % 2 == 1
-    return in_stream and int(hop.edge_target[edge]) == target
+    walked = int(hop.edge_source[edge]) < hop.num_sources
+    return in_stream and walked and int(hop.edge_target[edge]) == target
 
 
 def _sent(

@@ -40,7 +40,7 @@ def test_a_stream_over_an_all_true_mask_aggregates_what_the_full_stream_does() -
         walk = walk_under_an_all_true_mask(graph, layers, layers)
         generator = torch.Generator().manual_seed(seed)
         weight = torch.randn(graph.relation_vocabulary.num_directed, 4, generator=generator)
-        for hop in walk.hops:
+        for hop in (hop.walked for hop in walk.hops):
             assert hop.in_view(0).all()
             state = torch.randn(hop.num_sources, 4, generator=generator)
             (full, view), (degree, degree_in_view) = aggregate(
@@ -54,7 +54,7 @@ def test_fewer_pooled_hops_than_layers_leave_the_outermost_edges_to_the_full_str
     left_out = 0
     for seed in range(CASES):
         walk = walk_under_an_all_true_mask(random_graph(seed), 3, 1)
-        for hop in walk.hops:
+        for hop in (hop.walked for hop in walk.hops):
             assert torch.equal(hop.in_view(0), hop.edge_source < walk.layer_sizes[0])
             left_out += int((~hop.in_view(0)).sum())
     assert left_out > CASES

@@ -80,7 +80,7 @@ def check_nodes(case: Case, walk: Propagation, layers: int) -> None:
 
 
 def check_hop(case: Case, walk: Propagation, layer: int) -> None:
-    hop = walk.hop(layer)
+    hop = walk.hop(layer).walked
     assert (hop.num_sources, hop.num_targets) == (walk.layer_sizes[layer - 1], walk.layer_sizes[layer])
     found = labelled(walk, hop, case.graph)
     assert len(found) == len(set(found)) == hop.num_edges
@@ -96,9 +96,9 @@ def check_hop(case: Case, walk: Propagation, layer: int) -> None:
 
 def check_edge_ids(case: Case, walk: Propagation) -> None:
     """`edge_id` names the edge that source, relation and target describe; none is held that no layer needs."""
-    assert len(walk.edge_id) == walk.hops[-1].num_edges
+    assert len(walk.edge_id) == walk.hops[-1].walked.num_edges
     entity = walk.node_entity
-    columns = (entity[walk.edge_source], walk.edge_relation, entity[walk.edge_target])
+    columns = (entity[walk.edge_source], walk.edge_relation.long(), entity[walk.edge_target])
     assert torch.equal(case.graph.find_edges(*columns), walk.edge_id)
 
 
@@ -112,7 +112,7 @@ def test_nodes_and_edges_equal_plain_sets() -> None:
         check_edge_ids(case, walk)
         for layer in range(1, layers + 1):
             check_hop(case, walk, layer)
-            assert not walk.hop(layer).edge_views.any()
+            assert not walk.hop(layer).walked.edge_views.any()
         edges_seen += len(walk.edge_id)
     assert edges_seen > 10 * CASES
 
@@ -130,7 +130,7 @@ def random_edge_sets(case: Case, hops: int, rng: random.Random) -> list[EdgeSet]
 
 def check_bits(case: Case, walk: Propagation, views: list[list[EdgeSet]], layered: bool) -> None:
     for layer in range(1, walk.num_layers + 1):
-        hop = walk.hop(layer)
+        hop = walk.hop(layer).walked
         edges = labelled(walk, hop, case.graph)
         for view, hops in enumerate(views):
             seen = hops[layer - 1 : layer] if layered else hops
@@ -171,7 +171,7 @@ def test_a_world_done_by_hand() -> None:
     assert walk.layer_sizes == (2, 4, 6)
     assert walk.node_query.tolist() == [0, 1, 0, 1, 0, 1]
     assert walk.node_entity.tolist() == [a, c, b, b, c, a]
-    first, second = walk.hops
+    first, second = (hop.walked for hop in walk.hops)
     assert set(labelled(walk, first, graph)) == {
         (0, ("a", "r", "b")), (0, ("a", "s", "b")), (1, ("c", "s^-1", "b")),
     }  # fmt: skip

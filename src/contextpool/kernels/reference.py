@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from contextpool.errors import ConfigError
 from contextpool.pool.propagation import Hop
@@ -43,13 +44,15 @@ def aggregate(
 
     `state` [num_sources, D] -> per stream [num_targets, len(reductions), D], and per stream the number of
     messages that were reduced [num_targets] (the boundary counts as one). A target without messages gets
-    zeros. `boundary` [num_targets, D] joins every target's messages as one more; `edge_weight` [K] multiplies
-    messages. max and min pass their gradient to the messages that attain them, ties share it.
+    zeros. `boundary` [at most num_targets, D] joins every target's messages as one more, zeros where it has no
+    row; `edge_weight` [K] multiplies messages. Edges whose source has no state yet send nothing. max and min pass their gradient to the messages that attain them, ties share it.
     """
-    _check(message, reductions)
+    check(message, reductions)
+    if boundary is not None:
+        boundary = functional.pad(boundary, (0, 0, 0, hop.num_targets - len(boundary)))
     results, degrees = [], []
     for stream in streams:
-        edges = None if stream.view == FULL else torch.nonzero(hop.in_view(stream.view)).squeeze(1)
+        edges = edges_of_stream(hop, stream.view)
         sent, target = _messages(hop, state, stream.relation_weight, message, edge_weight, edges)
         if boundary is not None:  # under autocast the two may differ in precision
             precision = torch.promote_types(sent.dtype, boundary.dtype)
@@ -63,7 +66,15 @@ def aggregate(
     return results, degrees
 
 
-def _check(message: str, reductions: tuple[str, ...]) -> None:
+def edges_of_stream(hop: Hop, view: int) -> Tensor | None:
+    """Which edges of a hop take part; None for all of them."""
+    if hop.complete and view == FULL:
+        return None
+    walked = hop.edge_source < hop.num_sources
+    return torch.nonzero(walked if view == FULL else walked & hop.in_view(view)).squeeze(1)
+
+
+def check(message: str, reductions: tuple[str, ...]) -> None:
     if message not in get_args(Message):
         raise ConfigError(f"message is {message!r}; it is one of {', '.join(get_args(Message))}.")
     for name in reductions:
@@ -82,7 +93,7 @@ def _messages(
     """Messages [K, D] and their targets [K]; `edges` chooses some of the hop's edges."""
     source, target, relation = hop.edge_source, hop.edge_target, hop.edge_relation
     if edges is not None:
-        source, target, relation = source[edges], target[edges], relation[edges]
+        source, target, relation = source[edges].long(), target[edges], relation[edges].long()
     if weight.dim() == 3:
         by_query = weight.flatten(0, 1)  # [B * 2R, D]
         edge_relation_weight = by_query[hop.node_query[target] * weight.size(1) + relation]

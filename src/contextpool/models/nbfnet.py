@@ -139,14 +139,13 @@ class NBFNetLayer(nn.Module):
         log_degree: Tensor,
     ) -> Tensor:
         """States of the nodes reached before [num_sources, D] -> of those reached now [num_targets, D]."""
-        boundary = padded(query, hop.num_targets)  # the head's nodes come first
         results, degrees = aggregate(
             hop,
             state,
             context.streams([self._relation_weight(stream, query) for stream in self.relation]),
             message=self.settings.message,
             reductions=self.reductions,
-            boundary=boundary,
+            boundary=query,  # the heads' nodes come first
             edge_weight=edge_gate(gates, hop),
         )
         before = padded(state, hop.num_targets)

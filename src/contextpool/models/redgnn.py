@@ -96,6 +96,7 @@ class REDGNNLayer(nn.Module):
         self, state: Tensor, hop: Hop, query_relation: Tensor, context: ContextStreams, gates: Tensor | None
     ) -> Tensor:
         """[num_sources, D] -> [num_targets, D]"""
+        hop = hop.walked  # attention is a number per edge
         gate = edge_gate(gates, hop)
         views = context.streams([stream.relation.weight for stream in self.streams])
         received = []

@@ -64,7 +64,7 @@ def edge_gate(table: Tensor | None, hop: Hop) -> Tensor | None:
     """[K] the gate of each edge of a hop."""
     if table is None:
         return None
-    return table.reshape(-1)[hop.edge_query * table.size(1) + hop.edge_relation]
+    return table.reshape(-1)[hop.edge_query * table.size(1) + hop.edge_relation.long()]
 
 
 class RelevanceGate(nn.Module):

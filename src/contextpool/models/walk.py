@@ -42,14 +42,15 @@ class Walk(LinkPredictor):
 
     def forward(self, batch: QueryBatch) -> Tensor:
         walk = batch.propagation
-        last = walk.hops[-1]
+        hops = [hop.walked for hop in walk.hops]
+        last = hops[-1]
         degree = torch.bincount(last.edge_source, minlength=last.num_targets).clamp(
             min=1
         )  # [M] edges that leave
         mass = torch.zeros(last.num_targets, dtype=torch.float64, device=degree.device)
         mass[: walk.num_queries] = 1.0
         visited = torch.zeros_like(mass)
-        for hop in walk.hops:
+        for hop in hops:
             sent = (mass / degree)[hop.edge_source]
             mass = torch.zeros_like(mass).index_add(0, hop.edge_target, sent)
             visited = visited + mass

@@ -8,7 +8,7 @@ layer's states are a prefix of the next layer's. Every edge carries one bit per 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
-from contextpool.pool._rows import entries_of_rows
+from contextpool.pool._rows import entries_of_rows, numbers_of_rows
 from contextpool.pool.edge_set import EdgeSet
 from contextpool.pool.frontier import Frontier, frontier
 from contextpool.pool.hidden import HiddenEdges, hidden_or_none
@@ -26,20 +26,30 @@ MAX_VIEWS = 8
 
 @dataclass(frozen=True, eq=False)
 class Hop:
-    """The K edges of one layer, sorted by target: those into target j are row_start[j]:row_start[j + 1]."""
+    """The K edges that one layer may walk, sorted by target: those into target j are row_start[j]:row_start[j + 1].
+
+    An edge is walked where its source is one of the first `num_sources` nodes, those that have a state by now;
+    the others wait for a later layer. Layers share their edges, so a hop costs nothing. `walked` leaves them out.
+    """
 
     num_sources: int
     num_targets: int
     row_start: Tensor  # [num_targets + 1] int64
-    edge_source: Tensor  # [K] int64 node
-    edge_target: Tensor  # [K] int64 node
-    edge_relation: Tensor  # [K] int64 in [0, 2R)
+    edge_source: Tensor  # [K] node
+    edge_relation: Tensor  # [K] in [0, 2R)
     edge_views: Tensor  # [K] uint8, bit v is set where the edge belongs to view v
     node_query: Tensor  # [num_targets] int64
+    complete: bool = False
+    """Whether every edge is known to be walked."""
 
     @property
     def num_edges(self) -> int:
         return len(self.edge_source)
+
+    @cached_property
+    def edge_target(self) -> Tensor:
+        """[K] int64 node"""
+        return numbers_of_rows(self.row_start.diff(), self.num_edges)
 
     @property
     def edge_query(self) -> Tensor:
@@ -50,6 +60,23 @@ class Hop:
         """[K] whether each edge belongs to a view."""
         return (self.edge_views >> view) & 1 != 0
 
+    @cached_property
+    def walked(self) -> Hop:
+        """The same hop with no other edges than the walked ones, its columns int64 as torch indexes with."""
+        if self.complete:
+            return self
+        kept = torch.nonzero(self.edge_source < self.num_sources).squeeze(1)
+        target = self.edge_target[kept]
+        nodes = torch.arange(self.num_targets + 1, device=target.device)
+        return replace(
+            self,
+            row_start=torch.searchsorted(target, nodes),
+            edge_source=self.edge_source[kept].long(),
+            edge_relation=self.edge_relation[kept].long(),
+            edge_views=self.edge_views[kept],
+            complete=True,
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Propagation:
@@ -57,16 +84,18 @@ class Propagation:
 
     query_head: Tensor  # [B] int64
     query_relation: Tensor  # [B] int64
-    num_entities: int
+    graph: Graph
     layer_sizes: tuple[int, ...]
     """M_0 .. M_L: nodes reached within 0, 1, .. L hops."""
+    layer_edges: tuple[int, ...]
+    """Edges into the first M_0 .. M_L nodes."""
     node_query: Tensor  # [M] int64
     node_entity: Tensor  # [M] int64
-    edge_source: Tensor  # [K] int64, edges sorted by target
-    edge_target: Tensor  # [K] int64
-    edge_relation: Tensor  # [K] int64
-    edge_id: Tensor
-    """[K] int64 the edge of the graph that is walked."""
+    row_start: Tensor  # [M + 1] int64, edges sorted by target
+    edge_source: Tensor  # [K] int32
+    edge_relation: Tensor  # [K] int32
+    edge_back: Tensor
+    """[K] int32 the edge of the graph that leads from the target back to the source."""
     layer_views: tuple[Tensor, ...]
     """L times [K] uint8; the same tensor L times where views are unions over hops."""
 
@@ -75,8 +104,22 @@ class Propagation:
         return len(self.query_head)
 
     @property
+    def num_entities(self) -> int:
+        return self.graph.num_entities
+
+    @property
     def num_layers(self) -> int:
         return len(self.layer_sizes) - 1
+
+    @cached_property
+    def edge_target(self) -> Tensor:
+        """[K] int64 node"""
+        return numbers_of_rows(self.row_start.diff(), len(self.edge_source))
+
+    @cached_property
+    def edge_id(self) -> Tensor:
+        """[K] int64 the edge of the graph that is walked."""
+        return self.graph.edge_inverse[self.edge_back.long()].long()
 
     def hop(self, layer: int) -> Hop:
         """Layer 1..L: edges from nodes reached within layer - 1 hops to nodes reached within layer hops."""
@@ -87,18 +130,14 @@ class Propagation:
         return tuple(self._hop(layer) for layer in range(1, self.num_layers + 1))
 
     def _hop(self, layer: int) -> Hop:
-        num_sources, num_targets = self.layer_sizes[layer - 1], self.layer_sizes[layer]
-        kept = torch.nonzero(self.edge_source < num_sources).squeeze(1)
-        target = self.edge_target[kept]
-        nodes = torch.arange(num_targets + 1, device=target.device)
+        num_targets, num_edges = self.layer_sizes[layer], self.layer_edges[layer]
         return Hop(
-            num_sources=num_sources,
+            num_sources=self.layer_sizes[layer - 1],
             num_targets=num_targets,
-            row_start=torch.searchsorted(target, nodes),
-            edge_source=self.edge_source[kept],
-            edge_target=target,
-            edge_relation=self.edge_relation[kept],
-            edge_views=self.layer_views[layer - 1][kept],
+            row_start=self.row_start[: num_targets + 1],
+            edge_source=self.edge_source[:num_edges],
+            edge_relation=self.edge_relation[:num_edges],
+            edge_views=self.layer_views[layer - 1][:num_edges],
             node_query=self.node_query[:num_targets],
         )
 
@@ -124,17 +163,20 @@ def build_propagation(
     nodes = _Nodes.of(frontier(graph, query_head, num_layers, hidden))
     pulled = _pull(graph, nodes, hidden)
     bits = _view_bits(graph, nodes, pulled, views, num_layers, layered)
+    numbers = torch.arange(len(nodes.query) + 1, device=graph.device)
+    row_start = torch.searchsorted(pulled.target, numbers)
     return Propagation(
         query_head=query_head,
         query_relation=query_relation,
-        num_entities=graph.num_entities,
+        graph=graph,
         layer_sizes=nodes.layer_sizes,
+        layer_edges=tuple(row_start[torch.tensor(nodes.layer_sizes, device=graph.device)].tolist()),
         node_query=nodes.query,
         node_entity=nodes.entity,
-        edge_source=pulled.source,
-        edge_target=pulled.target,
-        edge_relation=graph.edge_relation[pulled.edge].long(),
-        edge_id=pulled.edge,
+        row_start=row_start,
+        edge_source=pulled.source.int(),
+        edge_relation=graph.edge_relation[graph.edge_inverse[pulled.back].long()],
+        edge_back=pulled.back.int(),
         layer_views=bits,
     )
 
@@ -163,7 +205,7 @@ class _Pulled:
 
     source: Tensor  # [K] node
     target: Tensor  # [K] node
-    edge: Tensor  # [K] edge of the graph, from source to target
+    back: Tensor  # [K] edge of the graph, from target to source
     row_offset: Tensor
     """[M] where the row of each target starts among the candidates."""
     kept: Tensor  # [candidates] bool
@@ -177,8 +219,7 @@ def _pull(graph: Graph, nodes: _Nodes, hidden: HiddenEdges) -> _Pulled:
     source = nodes.number.view(-1)[nodes.query[target] * graph.num_entities + graph.edge_tail[back]]
     kept = (source >= 0) & (source < nodes.layer_sizes[-2])
     kept[_places(graph, nodes, row_offset, hidden.edge_query, hidden.edge.long())] = False
-    edge = graph.edge_inverse[back[kept]].long()
-    return _Pulled(source[kept], target[kept], edge, row_offset, kept)
+    return _Pulled(source[kept], target[kept], back[kept], row_offset, kept)
 
 
 def _places(graph: Graph, nodes: _Nodes, row_offset: Tensor, query: Tensor, edge: Tensor) -> Tensor:
@@ -199,7 +240,7 @@ def _view_bits(
     layered: bool,
 ) -> tuple[Tensor, ...]:
     if not views:
-        nothing = torch.zeros(len(pulled.edge), dtype=torch.uint8, device=graph.device)
+        nothing = torch.zeros(len(pulled.back), dtype=torch.uint8, device=graph.device)
         return (nothing,) * num_layers
     if not layered:
         return (_bits_of(graph, nodes, pulled, views),) * num_layers
