@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from fractions import Fraction
 
 import numpy as np
@@ -14,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from context.literal import Labels, cnf_generate, cnf_train, graph_of, neighbors_of
 from contextpool.context.families import ContextFamilies, checked_sizes, mine_families, select_relations
 from contextpool.context.itemsets import least_relevant
 from contextpool.context.neighbors import mine_context
@@ -23,9 +23,8 @@ from contextpool.graph.graph import Graph
 from contextpool.graph.relation_sets import pack_bits, relation_sets, unpack_bits
 from contextpool.triples.labels import Vocabulary
 from contextpool.triples.store import Triples
-from support import amount, benchmark_folder, relation_sets_of
+from support import amount, benchmark_folder
 
-Labels = frozenset[str]
 MEASURES = ("precision", "recall")
 THRESHOLDS = (0.0, 0.1, 0.2, 0.25, 1 / 3, 0.5, 2 / 3, 0.75, 0.99)
 SIZES = (range(1, 6), range(9), (1,), (2, 4), (0,), (3, 1, 1), range(4, 6), (5, 1_000), ())
@@ -33,66 +32,7 @@ LABELS = ("a", "a]", "a_", "B", "é", "a^")  # "a^-1" sorts between some of them
 TRICKY = [(label + inverse) for label in LABELS for inverse in ("", "^-1")]
 
 
-# ---- the paper's pseudo-code, line by line ----------------------------------------------------------------------
-
-
-def power_set(labels: Labels) -> Iterable[Labels]:
-    for size in range(len(labels) + 1):
-        yield from map(frozenset, itertools.combinations(labels, size))
-
-
-def cnf_train(
-    has: Mapping[str, Labels], measure: str, threshold: float, sizes: Iterable[int]
-) -> dict[str, set[Labels]]:
-    """CNFTrain of Algorithm 1. `has` is NR_e of every entity, isolated ones included."""
-    r2n: dict[str, Counter[Labels]] = defaultdict(Counter)
-    for relations in has.values():
-        for relation in relations:
-            r2n[relation][relations] += 1
-
-    def entities(relations: Labels) -> int:
-        return sum(relations <= having for having in has.values())
-
-    def rel(neighbors: Labels, relation: str) -> float:
-        below = neighbors if measure == "precision" else frozenset({relation})
-        return entities(neighbors | {relation}) / entities(below)
-
-    cnf: dict[str, set[Labels]] = defaultdict(set)
-    wanted = set(sizes)
-    for relation, having in r2n.items():
-        for relations in having:
-            for neighbors in power_set(relations - {relation}):
-                if len(neighbors) in wanted and rel(neighbors, relation) > threshold:
-                    cnf[relation].add(neighbors)
-    return cnf
-
-
-def cnf_generate(family: Iterable[Labels], relations: Labels) -> Labels:
-    """CNFGenerate of Algorithm 1; what the paper leaves to the order of the family is settled by the ties."""
-
-    def rank(member: Labels) -> tuple[Fraction, int, int, list[str]]:
-        shared = len(member & relations)
-        return -Fraction(shared, len(member | relations) or 1), -shared, len(member), sorted(member)
-
-    best = min(family, key=rank, default=frozenset())
-    return best & relations
-
-
 # ---- graphs -----------------------------------------------------------------------------------------------------
-
-
-def graph_of(triples: list[tuple[str, str, str]], hermits: int = 0, unused: Iterable[str] = ()) -> Graph:
-    """The graph of the triples with isolated entities and relations that nobody has."""
-    store = Triples.from_labels(triples)
-    entities = Vocabulary.of([*store.entities.labels, *(f"hermit{number}" for number in range(hermits))])
-    relations = Vocabulary.of([*store.relations.labels, *unused], "relation")
-    return Graph.from_triples(store.with_vocabularies(entities, relations))
-
-
-def neighbors_of(graph: Graph) -> dict[str, Labels]:
-    """NR_e of every entity of the graph in plain Python."""
-    has = relation_sets_of(list(graph.triples))
-    return {entity: frozenset(has.get(entity, ())) for entity in graph.entities}
 
 
 def world(**relations_of: str) -> Graph:

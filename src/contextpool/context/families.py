@@ -126,9 +126,9 @@ class ContextFamilies:
         return SelectionTable(row_of, by_id(rows, self.relations))
 
     def _select(self, sets: Words, row: Ints, query: Ints, num_unknown: int = 0) -> Words:
-        return most_similar(
-            self.transactions, self.search_rule, Pairs(sets, row, query, num_unknown), self.sizes
-        )
+        """[P, W] NR_max of every pair (sets[row], query), all numbered by label."""
+        pairs = Pairs(sets, row, query, num_unknown)
+        return most_similar(self.transactions, self.search_rule, pairs, self.sizes) & sets[row]
 
     def __repr__(self) -> str:
         size = f"{len(self):,} directed relations, {self.num_entities:,} entities"

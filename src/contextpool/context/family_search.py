@@ -92,21 +92,31 @@ def new_search(data: Transactions, largest: int) -> SearchState:
 
 @numba.njit(cache=True, nogil=True)
 def _eligible_items(data, by_recall, least):  # type: ignore[no-untyped-def]
-    """[2R, W] items that occur with the query and, since recall only falls as a set grows, have it themselves."""
+    """[2R, W] the items of `mark_eligible` for every query."""
     eligible = np.zeros((len(data.support), data.words.shape[1]), dtype=np.uint64)
-    both = np.zeros(len(data.support), dtype=np.int64)
+    both = np.empty(len(data.support), dtype=np.int64)
     for query in range(len(data.support)):
-        both[:] = 0
-        for k in range(data.holder_start[query], data.holder_start[query + 1]):
-            tid = data.holders[k]
-            for place in range(data.item_start[tid], data.item_start[tid + 1]):
-                both[data.items[place]] += data.weight[tid]
-        both[query] = 0
-        enough = least[data.support[query]] if by_recall else 1
-        for item in range(len(both)):
-            if both[item] >= enough:
-                eligible[query, item >> 6] |= ONE << np.uint64(item & 63)
+        mark_eligible(data, by_recall, least, query, both, eligible[query])
     return eligible
+
+
+@numba.njit(cache=True, nogil=True)
+def mark_eligible(data, by_recall, least, query, both, eligible):  # type: ignore[no-untyped-def]
+    """Items [W] that occur with the query and, since recall only falls as a set grows, have it themselves.
+
+    `both` [2R] is scratch.
+    """
+    both[:] = 0
+    for k in range(data.holder_start[query], data.holder_start[query + 1]):
+        tid = data.holders[k]
+        for place in range(data.item_start[tid], data.item_start[tid + 1]):
+            both[data.items[place]] += data.weight[tid]
+    both[query] = 0
+    eligible[:] = 0
+    enough = least[data.support[query]] if by_recall else 1
+    for item in range(len(both)):
+        if both[item] >= enough:
+            eligible[item >> 6] |= ONE << np.uint64(item & 63)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -118,8 +128,8 @@ def begin_listing(data, rule, goal, state):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def select_for_set(data, rule, state, inside, queries, kinds, answers):  # type: ignore[no-untyped-def]
-    """CNFGenerate for one NR_e and some queries [P]: answers [P, W] become NR_max as bits.
+def select_for_set(data, rule, state, inside, queries, kinds, members):  # type: ignore[no-untyped-def]
+    """CNFGenerate for one NR_e and some queries [P]: members [P, W] become the most similar ones as bits.
 
     `kinds` [C, 2] are (items in NR_e, size of the member), the most similar first, so the first member found
     is the most similar one, and the first of those by label.
@@ -137,7 +147,7 @@ def select_for_set(data, rule, state, inside, queries, kinds, answers):  # type:
                 continue
             _begin(data, rule, goal, state)
             if find_members(data, rule, goal, state, found) == 1:
-                _write_intersection(found[0], goal, answers[place])
+                _write_member(found[0], goal, members[place])
                 break
 
 
@@ -220,8 +230,8 @@ def _find_candidates(data, rule, goal, state, depth, last):  # type: ignore[no-u
             word |= data.words[state.having[depth, k], w]
         word &= rule.eligible[goal.query, w] & _after(last, w)
         inside, outside = word & goal.inside[w], word & ~goal.inside[w]
-        may_be_inside += _bits(inside)
-        may_be_outside += _bits(outside)
+        may_be_inside += count_bits(inside)
+        may_be_outside += count_bits(outside)
         state.candidates[depth, w] = (inside if need_inside > 0 else np.uint64(0)) | (
             outside if need_outside > 0 else np.uint64(0)
         )
@@ -290,11 +300,11 @@ def _entities_with(data, tids, num_tids, item):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _write_intersection(member, goal, answer):  # type: ignore[no-untyped-def]
-    """NR_max: the items of the member that are in NR_e, as bits."""
+def _write_member(member, goal, words):  # type: ignore[no-untyped-def]
+    """The items of a member as bits."""
     for place in range(goal.size):
         item = np.int64(member[place])
-        answer[item >> 6] |= (ONE << np.uint64(item & 63)) & goal.inside[item >> 6]
+        words[item >> 6] |= ONE << np.uint64(item & 63)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -304,7 +314,7 @@ def _next_item(words):  # type: ignore[no-untyped-def]
         word = words[w]
         if word != 0:
             words[w] = word & (word - ONE)
-            return 64 * w + _bits((word & (~word + ONE)) - ONE)
+            return 64 * w + count_bits((word & (~word + ONE)) - ONE)
     return -1
 
 
@@ -322,13 +332,13 @@ def _split_bits(words, inside):  # type: ignore[no-untyped-def]
     """How many items of `words` [W] are in `inside` [W], and how many are not."""
     num_inside, num_outside = 0, 0
     for w in range(len(words)):
-        num_inside += _bits(words[w] & inside[w])
-        num_outside += _bits(words[w] & ~inside[w])
+        num_inside += count_bits(words[w] & inside[w])
+        num_outside += count_bits(words[w] & ~inside[w])
     return num_inside, num_outside
 
 
 @numba.njit(cache=True, nogil=True)
-def _bits(word):  # type: ignore[no-untyped-def]
+def count_bits(word):  # type: ignore[no-untyped-def]
     """How many bits are set: sums of 2, 4, then 8 bits, and the bytes added up by a product."""
     word = word - ((word >> ONE) & PAIRS)
     word = (word & NIBBLES) + ((word >> np.uint64(2)) & NIBBLES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -26,33 +27,47 @@ class Pairs(NamedTuple):
 
 
 def most_similar(data: Transactions, rule: SearchRule, pairs: Pairs, sizes: Sequence[int]) -> Words:
-    """[P, W] NR_max of every pair as bits: the most similar member, cut down to NR_e.
+    """[P, W] for every pair the most similar member as bits; cut down to NR_e it is NR_max. On all cores.
 
     A pair costs a search of its family from the most similar kind of member downwards, up to the first hit:
     microseconds where families are dense or small, at worst a walk over the family a kind.
     """
-    answers = np.zeros((len(pairs.row), data.words.shape[1]), dtype=np.uint64)
-    kept = [size for size in sizes if 0 < size <= data.longest]
-    if not kept:
-        return answers
+    members = _no_members(data, pairs)
+    share_out(_runs(pairs.row), lambda: _searcher(data, rule, pairs, sizes, members))
+    return members
+
+
+def most_similar_alone(data: Transactions, rule: SearchRule, pairs: Pairs, sizes: Sequence[int]) -> Words:
+    """`most_similar` on the calling thread: for callers who share out their own work."""
+    members = _no_members(data, pairs)
+    search = _searcher(data, rule, pairs, sizes, members)
+    for run in _runs(pairs.row):
+        search(run)
+    return members
+
+
+def _no_members(data: Transactions, pairs: Pairs) -> Words:
+    return np.zeros((len(pairs.row), data.words.shape[1]), dtype=np.uint64)
+
+
+def _searcher(
+    data: Transactions, rule: SearchRule, pairs: Pairs, sizes: Sequence[int], members: Words
+) -> Callable[[tuple[int, int]], None]:
+    """Fills `members` [P, W] for one run of pairs at a time; a thread needs its own."""
+    kept = tuple(size for size in sizes if 0 < size <= data.longest)
+    state = new_search(data, max(kept, default=1))
     num_known = np.bitwise_count(pairs.sets).sum(axis=1, dtype=np.int64)
-    kinds = {n: member_kinds(n, pairs.num_unknown, kept) for n in set(num_known.tolist())}
 
-    def make_worker() -> Callable[[tuple[int, int]], None]:
-        state = new_search(data, max(kept))
+    def search(run: tuple[int, int]) -> None:
+        place, row = slice(*run), pairs.row[run[0]]
+        kinds = member_kinds(int(num_known[row]), pairs.num_unknown, kept)
+        select_for_set(data, rule, state, pairs.sets[row], pairs.query[place], kinds, members[place])
 
-        def worker(run: tuple[int, int]) -> None:
-            place, row = slice(*run), pairs.row[run[0]]
-            kind = kinds[int(num_known[row])]
-            select_for_set(data, rule, state, pairs.sets[row], pairs.query[place], kind, answers[place])
-
-        return worker
-
-    share_out(_runs(pairs.row), make_worker)
-    return answers
+    return search
 
 
-def member_kinds(num_known: int, num_unknown: int, sizes: Sequence[int]) -> Ints:
+@functools.lru_cache(maxsize=4096)
+def member_kinds(num_known: int, num_unknown: int, sizes: tuple[int, ...]) -> Ints:
     """[C, 2] (relations shared with NR_e, size) of the members that share any, the most similar first.
 
     Jaccard similarity is shared / (|NR_e| + size - shared), so a kind has one; float64 tells all of them apart.
