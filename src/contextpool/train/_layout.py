@@ -12,9 +12,10 @@ from contextpool.train._lock import LOCK_NAME
 CONFIG = "config.json"
 EVENTS = "events.jsonl"
 CHECKPOINTS = "checkpoints"
+TENSORBOARD = "tensorboard"
 JSON_FILES = ("metrics.json", "relations.json")
 TENSOR_FILES = ("model.safetensors", "context.safetensors")
-TEXT_FILES = ("README.md",)
+TEXT_FILES = ("README.md", "rules.txt")
 
 Kind = Literal["last", "best"]
 KINDS: tuple[Kind, ...] = ("last", "best")
@@ -34,6 +35,11 @@ def _leftovers(path: Path) -> list[Path]:
     return [part for file in _own_files(path) for part in file.parent.glob(f".{file.name}.*.part")]
 
 
+def _curves(path: Path) -> list[Path]:
+    """Event files of TensorBoard, where the run was tracked with it."""
+    return sorted((path / TENSORBOARD).glob("events.out.tfevents.*"))
+
+
 def refuse_foreign_content(path: Path) -> None:
     """Nothing is written into a folder that holds something else than a run, whatever the caller says."""
     if not is_there(path):
@@ -43,7 +49,7 @@ def refuse_foreign_content(path: Path) -> None:
     if is_there(path / CONFIG):
         _refuse_foreign_config(path)
         return
-    own = {file.name for file in _own_files(path)} | {LOCK_NAME, CHECKPOINTS}
+    own = {file.name for file in _own_files(path)} | {LOCK_NAME, CHECKPOINTS, TENSORBOARD}
     own |= {part.name for part in _leftovers(path)}
     foreign = sorted(name for name in _names_in(path) if name not in own)
     if foreign:
@@ -91,7 +97,7 @@ def remove_old_run(path: Path, overwrite: bool) -> None:
             f"output {shown(path)} already holds a run ({old[0].name}). Resume it, choose another folder, "
             "or overwrite it (overwrite=True)."
         )
-    _remove(old + _leftovers(path))
+    _remove(old + _leftovers(path) + _curves(path))
 
 
 def remove_leftovers(path: Path) -> None:

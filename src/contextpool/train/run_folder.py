@@ -5,7 +5,9 @@
     model.safetensors     the weights            context.safetensors   the training graph's counts
     relations.json        the relation labels    README.md             the model card
     events.jsonl          what happened, one JSON object a line
+    rules.txt             the rules of a model that has some, for reading; the model itself is in model.safetensors
     checkpoints/          last.safetensors and best.safetensors, for resuming
+    tensorboard/          event files, where the run is tracked with TensorBoard
     .lock                 held by the process that trains
 
 Each file is replaced whole, so a reader never sees half of one, and a kill at any moment leaves the file that was
@@ -155,7 +157,7 @@ class RunFolder:
         return read_json(self._file(name, JSON_FILES))
 
     def write_text(self, name: str, text: str) -> None:
-        """Replace README.md, the model card."""
+        """Replace README.md, the model card, or rules.txt."""
         self._check_writable()
         write_text(self._file(name, TEXT_FILES), text)
 
