@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from contextpool.train.run_folder import RunFolder
 from learning_worlds import CONTEXTS, families, family_dataset, run_contents
 from learning_worlds import one_thread as one_thread
 from support import amount
-from train.killed_training import RECIPE, killed_training
+from train.killed_training import RECIPE, KilledTrainings, killed_trainings
 
 RECIPES = {
     "nbfnet": Recipe("split", "nbfnet", {"dim": 4, "layers": 2, "dropout": 0.1}, None, RECIPE.train),
@@ -95,12 +95,18 @@ def test_a_run_cut_off_three_times_writes_the_bytes_of_the_unbroken_one(
     assert run_contents(tmp_path / "run") == unbroken(name)
 
 
-@pytest.mark.parametrize("seed", range(amount(1, 200)))
+@pytest.fixture(scope="module")
+def killer() -> Iterator[KilledTrainings]:
+    with killed_trainings() as process:
+        yield process
+
+
+@pytest.mark.parametrize("seed", range(amount(6, 200)))
 def test_a_training_killed_three_times_writes_the_bytes_of_the_unbroken_one(
-    seed: int, tmp_path: Path, unbroken: Callable[[str], dict[str, bytes]]
+    seed: int, tmp_path: Path, killer: KilledTrainings, unbroken: Callable[[str], dict[str, bytes]]
 ) -> None:
     """By SIGKILL, at random moments; at least one of them has to meet a training that is still going on."""
-    assert killed_training(tmp_path / "run", seed, INTERRUPTS) >= 1
+    assert killer.kill(tmp_path / "run", seed, INTERRUPTS) >= 1
     assert run_contents(tmp_path / "run") == unbroken("redgnn")
 
 
