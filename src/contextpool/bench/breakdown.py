@@ -1,0 +1,190 @@
+"""Where context helps: gains by distance of the answer, by support of the relation, and by threshold; and its cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from statistics import fmean, median
+from typing import Any
+
+from contextpool.bench.comparisons import Pair, compare
+from contextpool.bench.markdown import MISSING, figure, mean_and_deviation, signed, table
+from contextpool.bench.models import CONTEXT, joined_name, split_name
+from contextpool.bench.published import benchmark_datasets
+from contextpool.bench.results import Group, Results
+from contextpool.bench.slices import DISTANCES, SUPPORTS
+
+SLICES = {"by_distance": DISTANCES, "by_support": SUPPORTS}
+
+
+def gains(results: Results, base: str, scope: str, slices: str) -> list[tuple[str, int, float, float]]:
+    """(bucket, answers, MRR without context, MRR with it) over the settings where both were run.
+
+    Sums over seeds are averaged first, then summed over the settings: every answer of every setting counts alike.
+    """
+    compared = compare(results, Pair(joined_name(base, CONTEXT), base), scope, "mrr")
+    if compared is None:
+        return []
+    ours, theirs = (_totals(list(side.values()), slices) for side in (compared.ours, compared.theirs))
+    return [
+        (
+            bucket,
+            round(theirs[bucket][1]),
+            theirs[bucket][0] / theirs[bucket][1],
+            ours[bucket][0] / ours[bucket][1],
+        )
+        for bucket in SLICES[slices]
+        if bucket in ours and bucket in theirs
+    ]
+
+
+def _totals(groups: Sequence[Group], slices: str) -> dict[str, tuple[float, float]]:
+    """(sum, count) of each bucket: each the sum over groups of the mean over a group's seeds."""
+    totals: dict[str, tuple[float, float]] = {}
+    for group in groups:
+        for bucket in SLICES[slices]:
+            entries = [line[slices].get(bucket) for line in group.lines if slices in line]
+            known = [entry for entry in entries if entry is not None]
+            if known:
+                before = totals.get(bucket, (0.0, 0.0))
+                added = (fmean(entry["sum"] for entry in known), fmean(entry["count"] for entry in known))
+                totals[bucket] = (before[0] + added[0], before[1] + added[1])
+    return totals
+
+
+def gain_table(results: Results, scope: str, slices: str) -> str | None:
+    """Buckets down, models across; None where there is nothing to compare."""
+    bases = [base for base in context_bases(results) if gains(results, base, scope, slices)]
+    if not bases:
+        return None
+    found = {base: {row[0]: row[1:] for row in gains(results, base, scope, slices)} for base in bases}
+    rows = []
+    for bucket in SLICES[slices]:
+        if not any(bucket in found[base] for base in bases):
+            continue
+        row = [bucket]
+        for base in bases:
+            count, plain, ours = found[base].get(bucket, (0, 0.0, 0.0))
+            row += [f"{count:,}", figure(plain), figure(ours), signed(ours - plain)]
+        rows.append(row)
+    title = "hops to the answer" if slices == "by_distance" else "facts of the relation"
+    heads = [f"{base} {what}" for base in bases for what in ("answers", "plain", "+cp", "gain")]
+    return table([title, *heads], rows)
+
+
+def context_bases(results: Results) -> list[str]:
+    """Models that were run both ways."""
+    bases = sorted({split_name(model)[0] for model in results.models})
+    return [base for base in bases if {base, joined_name(base, CONTEXT)} <= set(results.models)]
+
+
+def threshold_table(results: Results) -> str | None:
+    """Recipes that differ in nothing but the thresholds of their views; None where there are not two such."""
+    families: dict[tuple[str, str, str], list[Group]] = {}
+    for group in results.groups:
+        views = (group.settings.get("context") or {}).get("views") or []
+        if views:
+            families.setdefault((group.dataset, group.model, _without_thresholds(group)), []).append(group)
+    rows = [
+        [dataset, model, *_thresholds(group)]
+        for (dataset, model, _), groups in sorted(families.items())
+        if len(groups) > 1
+        for group in sorted(groups, key=lambda group: (_views(group), group.recipe))
+    ]
+    titles = ["dataset", "model", "precision > / recall > of each view", "validation MRR", "MRR", "Hits@1"]
+    return table(titles, rows) if rows else None
+
+
+def _views(group: Group) -> list[tuple[float, float]]:
+    return [(view["min_precision"], view["min_recall"]) for view in group.settings["context"]["views"]]
+
+
+def _without_thresholds(group: Group) -> str:
+    context = dict(group.settings["context"])
+    plain = [{k: v for k, v in view.items() if not k.startswith("min_")} for view in context["views"]]
+    return json.dumps({**group.settings, "context": {**context, "views": plain}}, sort_keys=True)
+
+
+def _thresholds(group: Group) -> list[str]:
+    shown = ", ".join(f"{precision:.4g} / {recall:.4g}" for precision, recall in _views(group))
+    figures = [mean_and_deviation(group, metric) for metric in ("mrr", "hits@1")]
+    return [shown, figure(group.valid_mrr), *figures]
+
+
+def cost_table(results: Results) -> str | None:
+    """What each model took: search, parameters, training, answering. Medians over the benchmark's lines."""
+    rows = []
+    for model in results.models:
+        lines = [
+            line
+            for line in results.lines
+            if line["model"] == model and line["dataset"] in benchmark_datasets()
+        ]
+        if lines:
+            rows.append([model, str(len(lines)), *_budget(lines), *_costs(lines)])
+    titles = ["trainings here", "settings tuned", "trials", "search trainings", "search hours"]
+    costs = ["parameters", "epochs", "training s", "queries/s", "device"]
+    return table(["model", *titles, *costs], rows) if rows else None
+
+
+def budgets(lines: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """The searches behind some lines, each once, by key."""
+    found = [line["tuning"] for line in lines if line.get("tuning")]
+    return {str(tuning["key"]): tuning for tuning in found}
+
+
+def _budget(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    searches = budgets(lines).values()
+    if not searches:
+        return ["0", "–", "–", "–"]
+    hours = sum(search["seconds"] for search in searches) / 3600
+    counts = [str(sum(search[key] for search in searches)) for key in ("trials", "trainings")]
+    return [str(len(searches)), *counts, f"{hours:.1f}"]
+
+
+def _costs(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    def middle(key: str) -> str:
+        values = [line[key] for line in lines if line.get(key) is not None]
+        return f"{median(values):,.0f}" if values else "–"
+
+    devices = sorted({str(line.get("device")) for line in lines})
+    return [
+        *(middle(key) for key in ("parameters", "epochs", "train_seconds", "queries_per_second")),
+        ", ".join(devices),
+    ]
+
+
+def unequal_budgets(results: Results) -> list[str]:
+    """Settings where the chosen recipes with and without context had different numbers of trials; a line each."""
+    told = []
+    for base in context_bases(results):
+        for dataset in benchmark_datasets():
+            groups = [results.chosen(dataset, model) for model in (base, joined_name(base, CONTEXT))]
+            if any(group is None for group in groups):
+                continue
+            trials = [_trials(group) for group in groups if group is not None]
+            if trials[0] != trials[1]:
+                told.append(f"- {dataset}, {base}: {trials[0]} trials without context, {trials[1]} with it")
+    return told
+
+
+def _trials(group: Group) -> int:
+    searches = budgets(group.lines).values()
+    return sum(search["trials"] for search in searches)
+
+
+def other_table(results: Results) -> str | None:
+    """Datasets that are not among the 24."""
+    groups = [group for group in results.groups if group.dataset not in benchmark_datasets()]
+    rows = [
+        [
+            group.dataset,
+            group.model,
+            group.recipe,
+            figure(group.valid_mrr) if group.valid_mrr is not None else MISSING,
+        ]
+        + [mean_and_deviation(group, metric) for metric in ("mrr", "hits@1", "hits@10")]
+        for group in groups
+    ]
+    titles = ["dataset", "model", "recipe", "validation MRR", "MRR", "Hits@1", "Hits@10"]
+    return table(titles, rows) if rows else None

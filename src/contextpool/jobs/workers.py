@@ -1,0 +1,190 @@
+"""Jobs in this process or in several: a job that fails, or whose process dies, is a result like any other.
+
+A job's function is named "module:function" and takes (argument, report): it may call `report` with anything that
+can be pickled, to tell how far it is. Processes are spawned, so that CUDA works in each, and stay for many jobs,
+so that what a function remembers (a loaded dataset) is remembered for the next.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import signal
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from contextpool.errors import ContextPoolError
+
+NextJob = Callable[[], Any]
+"""The argument of the next job; None while there is none: asked again when a running one has finished."""
+Report = Callable[[Any], None]
+OnReport = Callable[[Any, Any], None]
+"""Called with (argument of the job, what it reported)."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """One job's end."""
+
+    argument: Any
+    value: Any = None
+    error: str | None = None
+    """One line that says why there is no value."""
+    trace: str | None = None
+    """The traceback, where the error was none of ours."""
+
+
+def run_jobs(
+    function: str, next_job: NextJob, processes: int = 1, on_report: OnReport | None = None
+) -> Iterator[Finished]:
+    """Run jobs until `next_job` has none and none runs; each is handed out as it ends."""
+    if processes <= 1:
+        yield from _run_here(function, next_job, on_report)
+        return
+    team = _Team(function, processes)
+    try:
+        yield from team.run(next_job, on_report)
+    finally:
+        team.dismiss()
+
+
+def _run_here(function: str, next_job: NextJob, on_report: OnReport | None) -> Iterator[Finished]:
+    call = _resolved(function)
+    while (argument := next_job()) is not None:
+        yield _called(call, argument, _reporter(argument, on_report))
+
+
+def _reporter(argument: Any, on_report: OnReport | None) -> Report:
+    return lambda told: on_report(argument, told) if on_report is not None else None
+
+
+def _resolved(function: str) -> Callable[[Any, Report], Any]:
+    module, _, name = function.partition(":")
+    found: Callable[[Any, Report], Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def _called(call: Callable[[Any, Report], Any], argument: Any, report: Report) -> Finished:
+    try:
+        return Finished(argument, call(argument, report))
+    except ContextPoolError as error:
+        return Finished(argument, error=f"{type(error).__name__}: {error}")
+    except Exception as error:  # whatever goes wrong in one job must not end the others
+        told = str(error).strip() or "no message"
+        return Finished(
+            argument,
+            error=f"{type(error).__name__}: {told.splitlines()[0]}",
+            trace=traceback.format_exc(limit=-8),
+        )
+
+
+class _Team:
+    """Processes that are started when there is work for them, and replaced when they die."""
+
+    def __init__(self, function: str, size: int) -> None:
+        self._function, self._size = function, size
+        self._threads = max(1, (os.cpu_count() or 1) // size)
+        self._idle: list[_Worker] = []
+        self._busy: list[_Worker] = []
+
+    def run(self, next_job: NextJob, on_report: OnReport | None) -> Iterator[Finished]:
+        while True:
+            self._hand_out(next_job)
+            if not self._busy:
+                return
+            ready = wait([worker.connection for worker in self._busy])
+            for worker in [worker for worker in self._busy if worker.connection in ready]:
+                finished = worker.listen(on_report)
+                if finished is None:
+                    continue
+                self._busy.remove(worker)
+                if worker.is_alive:
+                    self._idle.append(worker)
+                yield finished
+
+    def _hand_out(self, next_job: NextJob) -> None:
+        while len(self._busy) < self._size:
+            argument = next_job()
+            if argument is None:
+                return
+            worker = self._free()
+            worker.begin(argument)
+            self._busy.append(worker)
+
+    def _free(self) -> _Worker:
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.is_alive:
+                return worker
+            worker.stop()
+        return _Worker(self._function, self._threads)
+
+    def dismiss(self) -> None:
+        for worker in (*self._idle, *self._busy):
+            worker.stop()
+
+
+class _Worker:
+    """One process and the pipe to it."""
+
+    def __init__(self, function: str, threads: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection: Connection
+        self.connection, far_end = context.Pipe()
+        self._process: BaseProcess = context.Process(
+            target=_serve, args=(far_end, function, threads), daemon=True
+        )
+        self._process.start()
+        far_end.close()
+        self._argument: Any = None
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.is_alive()
+
+    def begin(self, argument: Any) -> None:
+        self._argument = argument
+        self.connection.send(argument)
+
+    def listen(self, on_report: OnReport | None) -> Finished | None:
+        """What the process says: a report is passed on, an end is returned, and so is its death."""
+        try:
+            kind, told = self.connection.recv()
+        except (EOFError, OSError):
+            return self._died()
+        if kind == "finished":
+            return Finished(self._argument, *told)
+        _reporter(self._argument, on_report)(told)
+        return None
+
+    def _died(self) -> Finished:
+        self._process.join()
+        self.connection.close()
+        code = self._process.exitcode
+        why = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with code {code}"
+        return Finished(self._argument, error=f"the process {why}; it may have run out of memory.")
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.join()
+        self.connection.close()
+
+
+def _serve(connection: Connection, function: str, threads: int) -> None:
+    """Work until nobody asks any more. The threads of the machine are shared out among the processes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started us stops us
+    for variable in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        os.environ.setdefault(variable, str(threads))
+    call = _resolved(function)
+    while True:
+        try:
+            argument = connection.recv()
+        except EOFError:
+            return
+        done = _called(call, argument, lambda told: connection.send(("report", told)))
+        connection.send(("finished", (done.value, done.error, done.trace)))

@@ -1,0 +1,132 @@
+"""Paired tests from lines: which pairs, over which settings, with which correction; and where context hurts."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.small import line
+from contextpool.bench.comparisons import (
+    Compared,
+    Pair,
+    compare,
+    comparison_table,
+    comparisons,
+    corrected,
+    hurt_list,
+    pairs,
+)
+from contextpool.bench.published import datasets_of, family_of
+from contextpool.bench.results import results_of
+from contextpool.evaluate.significance import PairedTest
+
+
+def lines_of(
+    model: str, gain: float, *, setting: str = "inductive", seeds: int = 3, spread: float = 0.01
+) -> list[Any]:
+    """A line for each dataset and seed; the figures depend on the dataset, the seed and the gain alone."""
+    found = []
+    for place, dataset in enumerate(datasets_of(setting)):
+        for seed in range(seeds):
+            noise = spread * random.Random(f"{model}/{dataset}/{seed}").gauss(0, 1)
+            found.append(line(dataset, model, seed, mrr=0.3 + 0.01 * place + gain + noise))
+    return found
+
+
+def test_families_are_those_of_the_benchmark() -> None:
+    assert [
+        family_of(name)
+        for name in ("grail/fb237_v2", "grail_transductive/nell_v1", "grail/WN18RR_v4", "world")
+    ] == [
+        "FB",
+        "NELL",
+        "WN",
+        "world",
+    ]
+
+
+def test_context_is_compared_with_none_and_each_control_and_other_variants_with_none() -> None:
+    models = ("nbfnet", "nbfnet+cp", "nbfnet+dup", "nbfnet+walk", "nbfnet+shuffled", "redgnn+cp", "redgnn")
+    results = results_of([line(model=model) for model in models])
+    assert [pair.name for pair in pairs(results)] == [
+        "nbfnet+cp vs nbfnet",
+        "nbfnet+cp vs nbfnet+dup",
+        "nbfnet+cp vs nbfnet+shuffled",
+        "nbfnet+walk vs nbfnet",
+        "redgnn+cp vs redgnn",
+    ]
+
+
+def test_the_t_test_is_scipys_on_means_over_seeds() -> None:
+    results = results_of([*lines_of("nbfnet", 0.0), *lines_of("nbfnet+cp", 0.02)])
+    compared = compare(results, Pair("nbfnet+cp", "nbfnet"), "inductive", "mrr")
+    assert compared is not None
+    means = {
+        model: [
+            sum(one["mrr"] for one in results.lines if (one["dataset"], one["model"]) == (dataset, model)) / 3
+            for dataset in sorted(datasets_of("inductive"))
+        ]
+        for model in ("nbfnet", "nbfnet+cp")
+    }
+    expected = scipy.stats.ttest_rel(means["nbfnet+cp"], means["nbfnet"])
+    assert compared.p("t") == pytest.approx(expected.pvalue)
+    assert compared.p("wilcoxon") == pytest.approx(
+        scipy.stats.wilcoxon(means["nbfnet+cp"], means["nbfnet"]).pvalue
+    )
+    assert compared.mean == pytest.approx(sum(means["nbfnet+cp"]) / 12 - sum(means["nbfnet"]) / 12)
+    clustered = compared.tests["clustered"]
+    assert clustered is not None
+    assert clustered.num_clusters == 3
+
+
+def test_only_settings_that_both_were_run_on_count() -> None:
+    one_sided = [found for found in lines_of("nbfnet+cp", 0.02) if found["dataset"] != "grail/fb237_v1"]
+    results = results_of([*lines_of("nbfnet", 0.0), *one_sided])
+    compared = compare(results, Pair("nbfnet+cp", "nbfnet"), "both", "mrr")
+    assert compared is not None
+    assert len(compared.ours) == 11
+    assert "grail/fb237_v1" not in compared.differences
+    assert compare(results, Pair("nbfnet+cp", "nbfnet"), "transductive", "mrr") is None
+
+
+def test_too_few_settings_or_families_have_no_test() -> None:
+    results = results_of([line("grail/fb237_v1", "nbfnet"), line("grail/fb237_v1", "nbfnet+cp", mrr=0.5)])
+    (compared,) = comparisons(results, "inductive", "mrr")
+    assert compared.tests == {"t": None, "wilcoxon": None, "clustered": None}
+    assert corrected([compared], "t") == {}
+    table = comparison_table(results, "inductive", "mrr")
+    assert table is not None
+    assert "| nbfnet+cp vs nbfnet † | 1 | **+.1000** | – | 1 / 0 | – |" in table
+
+
+def with_p(name: str, p: float) -> Compared:
+    test = PairedTest("t", 0.0, p, 12)
+    return Compared(Pair(name, "x"), "both", "mrr", {}, {}, {"t": test, "wilcoxon": None, "clustered": None})
+
+
+@given(values=st.lists(st.floats(0.0, 1.0), min_size=1, max_size=8))
+def test_holm_over_all_pairs_is_the_slow_one(values: list[float]) -> None:
+    """The twin: an adjusted value is the largest, over those not larger than it, of p times how many are left."""
+    found = corrected([with_p(f"m{place}", p) for place, p in enumerate(values)], "t")
+    for place, p in enumerate(values):
+        smaller = [other for other in values if other <= p]
+        expected = max(min(1.0, other * sum(one >= other for one in values)) for other in smaller)
+        assert found[f"m{place} vs x"] == pytest.approx(expected)
+
+
+def test_where_context_hurts_is_named_worst_first() -> None:
+    plain = [line(dataset, "nbfnet", mrr=0.4) for dataset in datasets_of("inductive")[:3]]
+    changes = (0.01, -0.03, -0.01)
+    ours = [
+        line(found["dataset"], "nbfnet+cp", mrr=0.4 + change)
+        for found, change in zip(plain, changes, strict=True)
+    ]
+    assert hurt_list(results_of([*plain, *ours])) == [
+        "- grail/WN18RR_v2, nbfnet+cp vs nbfnet: .370 against .400 (−.030)",
+        "- grail/WN18RR_v3, nbfnet+cp vs nbfnet: .390 against .400 (−.010)",
+    ]
