@@ -5,6 +5,7 @@ ContextPoolError
     DataError              a file, a triple, a layout
       TripleFileError      one line of one file
     UnknownNameError       an entity, relation or dataset that does not exist
+      WrongNamesError      several such names, or names that mean several things, told at once
     ConfigError            a setting out of its range
   NonFiniteError           a score, a loss or a gradient is NaN or infinite
   MissingExtraError        an optional dependency is not installed
@@ -18,7 +19,7 @@ ContextPoolError
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 
@@ -54,6 +55,20 @@ class UnknownNameError(InputError):
         super().__init__(unknown_name_message(kind, name, known, hint))
         self.kind = kind
         self.name = name
+
+
+class WrongNamesError(UnknownNameError):
+    """Names that do not exist or mean several things, all of them told at once."""
+
+    def __init__(self, problems: Sequence[tuple[str, str, str]], hint: str = "", shown: int = 10) -> None:
+        """`problems` are (kind, name, message); the first `shown` messages are told, the rest counted."""
+        told = [message.rstrip(".") for _, _, message in problems[:shown]]
+        if len(problems) > shown:
+            told.append(f"and {len(problems) - shown:,} more")
+        start = "" if len(problems) == 1 else f"{len(problems):,} names cannot be used: "
+        ContextPoolError.__init__(self, f"{start}{'; '.join(told)}. {hint}".rstrip())
+        self.kind, self.name = problems[0][:2]
+        self.names = [(kind, name) for kind, name, _ in problems]
 
 
 class ConfigError(InputError):

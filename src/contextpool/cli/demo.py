@@ -42,7 +42,7 @@ def demo(
     inference = Graph.from_triples(dataset.inference_graph)
     _tell_pooling(inference, context, head, relation)
     predictor = _tell_training(dataset, output, seed)
-    _tell_answers(predictor, dataset, inference)
+    _tell_answers(predictor, dataset, inference, output)
 
 
 def _tell_audit(dataset: Dataset) -> None:
@@ -108,18 +108,21 @@ def _tell_training(dataset: Dataset, output: Path, seed: int) -> Predictor:
     return predictor
 
 
-def _tell_answers(predictor: Predictor, dataset: Dataset, inference: Graph) -> None:
+def _tell_answers(predictor: Predictor, dataset: Dataset, inference: Graph, output: Path) -> None:
     out = console()
-    out.rule("5. Three questions about countries it has never seen", align="left")
+    out.rule("5. Three questions about countries it has never seen, with the evidence", align="left")
     for head, relation, tail in _questions(dataset):
         answers = predictor.predict(inference, head, relation, k=3)
         rows = [
             (answer.entity, f"{answer.probability:.0%}" if answer.probability is not None else "-")
             for answer in answers
         ]
-        title = f"({head}, {relation}, ?)   held out: {tail}"
-        out.print(table(title, ("answer", "probability"), rows))
-    out.print("Ask your own: contextpool predict runs/demo GRAPH --head NAME --relation currency")
+        out.print(table(f"held out: {tail}", ("answer", "probability"), rows))
+        why = predictor.explain(inference, head, relation, answers[0].entity, paths=3)
+        out.print(why.text() + "\n", markup=False)
+    out.print(
+        f"Ask your own: contextpool predict {output} world --head NAME --relation currency", markup=False
+    )
 
 
 def _questions(dataset: Dataset) -> list[Triple]:

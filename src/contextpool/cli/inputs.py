@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from contextpool.cli.output import note
 from contextpool.errors import ConfigError
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from contextpool.graph.graph import Graph
 
 
-def load_graph(source: str) -> Graph:
-    """A triple file, or the training graph of a dataset named by its catalog name or folder."""
+def load_graph(source: str, part: Literal["training", "inference"] = "training") -> Graph:
+    """A triple file, or one of the graphs of a dataset named by its catalog name or folder."""
     from contextpool.graph.graph import Graph
     from contextpool.graph.io import read_graph
     from contextpool.triples.catalog import load_dataset
@@ -23,8 +23,8 @@ def load_graph(source: str) -> Graph:
     if Path(source).is_file():
         return read_graph(source)
     dataset = load_dataset(source)
-    note(f"using the training graph of {dataset.name}")
-    return Graph.from_triples(dataset.training_graph)
+    note(f"using the {part} graph of {dataset.name}")
+    return Graph.from_triples(dataset.training_graph if part == "training" else dataset.inference_graph)
 
 
 def parse_sizes(text: str) -> list[int]:

@@ -1,61 +1,185 @@
-"""`contextpool predict`: the best answers to a question on any graph."""
+"""`contextpool predict`: the best answers to a question, or to a file of them, on any graph."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from contextpool.cli.mine import GraphArgument
-from contextpool.cli.output import console, print_json, table
+from contextpool.cli.output import console, count_bar, note, print_json, table
 from contextpool.cli.train import DeviceOption, JsonOption, chosen_device
+
+if TYPE_CHECKING:
+    from contextpool.graph.graph import Graph
+    from contextpool.predict import Names, Predictor, Question
+    from contextpool.predict.answers import AnyAnswer
+    from contextpool.predict.bulk import Bulk
+
+LabelsOption = Annotated[
+    Path | None, typer.Option("--labels", help="Names of entities and relations: a file of id TAB name.")
+]
+UnknownOption = Annotated[
+    Literal["error", "skip"],
+    typer.Option("--on-unknown", help="Facts of relations the model does not know: refuse, or leave out."),
+]
+KindOption = Annotated[
+    Literal["tsv", "jsonl", "parquet"] | None,
+    typer.Option("--format", help="Of the answers; by default that of the questions."),
+]
 
 
 def predict(
     run: Annotated[Path, typer.Argument(help="The run folder.", metavar="RUN")],
     graph: GraphArgument,
-    head: Annotated[str, typer.Option("--head", help="The entity that the question is about.")],
-    relation: Annotated[
-        str, typer.Option("--relation", "-r", help="The relation asked for; 'r^-1' for heads.")
-    ],
-    k: Annotated[int, typer.Option("-k", help="How many answers.", min=1)] = 10,
+    head: Annotated[str | None, typer.Option("--head", help="Ask (head, relation, ?).")] = None,
+    relation: Annotated[str | None, typer.Option("--relation", "-r", help="The relation asked with.")] = None,
+    tail: Annotated[
+        str | None, typer.Option("--tail", help="Ask (?, relation, tail), or (head, ?, tail).")
+    ] = None,
+    k: Annotated[int, typer.Option("-k", help="How many answers.")] = 10,
     known: Annotated[
-        bool, typer.Option("--known", help="Also answers that the graph already holds.")
+        bool, typer.Option("--known", help="Also answers that the graph already holds, marked.")
     ] = False,
-    skip_unknown: Annotated[
-        bool, typer.Option("--skip-unknown", help="Leave out facts of unknown relations.")
+    candidates: Annotated[
+        Path | None, typer.Option("--candidates", help="A file of entities, one a line: answer only these.")
+    ] = None,
+    having: Annotated[
+        list[str] | None, typer.Option("--having", help="Only entities that have this relation, or 'r^-1'.")
+    ] = None,
+    labels: LabelsOption = None,
+    on_unknown: UnknownOption = "error",
+    questions: Annotated[
+        Path | None, typer.Option("--questions", help="A file of questions: .tsv, .jsonl or .parquet.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="With --questions: the folder of the answers; can be resumed."),
+    ] = None,
+    kind: KindOption = None,
+    batch_size: Annotated[int, typer.Option(help="Questions that are scored together.")] = 64,
+    shard_size: Annotated[int, typer.Option(help="Questions a file of answers.")] = 1000,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the answers of another call.")
     ] = False,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    """Rank every entity of a graph as the answer to (head, relation, ?)."""
+    """Rank every entity of a graph as the answer to (head, relation, ?) or (?, relation, tail), or every relation.
+
+    With --questions a whole file is answered, and an interrupted call goes on where it stopped.
+    """
     from contextpool.cli.inputs import load_graph
     from contextpool.experiment import load
+    from contextpool.predict.answers import Selection
+    from contextpool.predict.bulk import Bulk, BulkSettings
+    from contextpool.predict.questions import kind_of
 
+    single = _question(head, relation, tail, questions)
+    selection = Selection.of(k, known, _listed(candidates), having)
+    settings = BulkSettings(
+        kind or (kind_of(questions) if questions else "jsonl"), on_unknown, batch_size, shard_size
+    )
     predictor = load(run, device=chosen_device(device))
-    answers = predictor.predict(
-        load_graph(graph), head, relation, k, known=known, on_unknown="skip" if skip_unknown else "error"
-    )
-    if as_json:
-        print_json([asdict(answer) for answer in answers])
+    loaded, names = load_graph(graph, part="inference"), loaded_names(labels)
+    _tell_left_out(predictor, loaded, on_unknown)
+    if single is not None:
+        found = next(predictor.stream(loaded, [single], selection, names=names, on_unknown=on_unknown))
+        _print_answers(single, found, as_json)
         return
-    rows = [
-        (
-            number,
-            answer.entity,
-            f"{answer.score:.3f}",
-            _chance(answer.probability),
-            "known" if answer.known else "",
+    assert questions is not None
+    bulk = Bulk(predictor, loaded, selection, settings, names)
+    if output is None:
+        _print_stream(bulk, questions)
+    else:
+        _write_shards(bulk, questions, output, overwrite, as_json)
+
+
+def loaded_names(path: Path | None) -> Names | None:
+    from contextpool.predict import read_names
+
+    return None if path is None else read_names(path)
+
+
+def _question(
+    head: str | None, relation: str | None, tail: str | None, questions: Path | None
+) -> Question | None:
+    """What the options ask; None for a file of questions."""
+    from contextpool.errors import ConfigError
+    from contextpool.predict import Question
+
+    if questions is None:
+        return Question(head, relation, tail)
+    if (head, relation, tail) != (None, None, None):
+        raise ConfigError("--questions is a file of questions; leave out --head, --relation and --tail.")
+    return None
+
+
+def _listed(path: Path | None) -> list[str] | None:
+    """The lines of a file of labels."""
+    from contextpool.errors import DataError
+    from contextpool.triples.formats.lines import numbered_lines
+
+    if path is None:
+        return None
+    lines = [text for _, text in numbered_lines(path) if text]
+    if not lines:
+        raise DataError(f"{path}: the file names no candidates. Expected one entity a line.")
+    return lines
+
+
+def _tell_left_out(predictor: Predictor, graph: Graph, on_unknown: Literal["error", "skip"]) -> None:
+    _, left_out = predictor.prepared(graph, on_unknown=on_unknown)
+    if left_out:
+        note(
+            f"left out {left_out:,} of {graph.num_triples:,} facts: their relations are unknown to the model"
         )
-        for number, answer in enumerate(answers, start=1)
-    ]
-    result = table(
-        f"({head}, {relation}, ?)", ("", "answer", "score", "probability", ""), rows, numbers_from=2
-    )
-    console().print(result)
 
 
-def _chance(probability: float | None) -> str:
-    return "-" if probability is None else f"{probability:.1%}"
+def _print_answers(question: Question, answers: list[AnyAnswer], as_json: bool) -> None:
+    if as_json:
+        print_json([answer.to_dict() for answer in answers])
+        return
+    named = any(answer.name for answer in answers)
+    columns = ("", "answer", *(["name"] if named else []), "score", "probability", "")
+    rows = [_row(number, answer, named) for number, answer in enumerate(answers, start=1)]
+    console().print(table(str(question), columns, rows, numbers_from=3 if named else 2))
+
+
+def _row(number: int, answer: AnyAnswer, named: bool) -> list[Any]:
+    chance = "-" if answer.probability is None else f"{answer.probability:.1%}"
+    name = [answer.name or ""] if named else []
+    return [number, answer.label, *name, f"{answer.score:.3f}", chance, "known" if answer.known else ""]
+
+
+def _print_stream(bulk: Bulk, questions: Path) -> None:
+    """Answers on standard output as they come."""
+    from contextpool.errors import ConfigError
+    from contextpool.predict.results import encoded
+
+    if bulk.settings.kind == "parquet":
+        raise ConfigError("Parquet goes into files: name a folder with --output, or choose another --format.")
+    for answered in bulk.stream(questions):
+        sys.stdout.write(encoded([answered], bulk.settings.kind).decode("utf-8"))
+
+
+def _write_shards(bulk: Bulk, questions: Path, output: Path, overwrite: bool, as_json: bool) -> None:
+    with count_bar("answering") as update:
+        outcome = bulk.write(questions, output, overwrite=overwrite, progress=update)
+    counts = {
+        "questions": outcome.questions,
+        "answered_now": outcome.answered_now,
+        "refused": outcome.refused,
+        "files": [str(path) for path in outcome.shards],
+    }
+    if as_json:
+        print_json(counts)
+    else:
+        refused = f", {outcome.refused:,} with unknown names" if outcome.refused else ""
+        before = outcome.questions - outcome.answered_now
+        again = f", {before:,} of them earlier" if before else ""
+        note(
+            f"answered {outcome.questions:,} questions{again}{refused}: {len(outcome.shards)} files in {output}"
+        )

@@ -256,6 +256,23 @@ def _points(chunk: MaskedScores, temperature: float, top: int) -> Points:
     return Points(plain, share, hits, folds)
 
 
+def masked_points(
+    scorer: Scorer,
+    queries: Triples,
+    asked: DirectedQueries,
+    known: KnownAnswers,
+    temperature: float,
+    top: int,
+    batch_size: int,
+    device: torch.device | str | None,
+) -> Iterator[Points]:
+    """The best `top` candidates of every query at a temperature, a batch at a time."""
+    where = torch.device(device) if device else None
+    scored = scored_answers(scorer, asked, known, batch_size, where)
+    for chunk in map(partial(_masked, queries, asked), scored):
+        yield _points(chunk, temperature, top)
+
+
 def _fit(temperature: float, points: Points, num_queries: int) -> CalibrationFit:
     calibration = _fit_curve(temperature, points)
     before = expected_calibration_error(points.plain, points.hit)

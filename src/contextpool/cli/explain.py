@@ -1,0 +1,52 @@
+"""`contextpool explain`: the evidence for one answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from contextpool.cli.mine import GraphArgument
+from contextpool.cli.output import note
+from contextpool.cli.predict import LabelsOption, UnknownOption, loaded_names
+from contextpool.cli.train import DeviceOption, JsonOption, chosen_device
+
+
+def explain(
+    run: Annotated[Path, typer.Argument(help="The run folder.", metavar="RUN")],
+    graph: GraphArgument,
+    head: Annotated[str, typer.Option("--head", help="The head of the fact.")],
+    relation: Annotated[str, typer.Option("--relation", "-r", help="Its relation.")],
+    tail: Annotated[str, typer.Option("--tail", help="Its tail.")],
+    asked: Annotated[
+        Literal["tail", "head"], typer.Option(help="Which of the two is the answer to explain.")
+    ] = "tail",
+    paths: Annotated[int, typer.Option(help="How many paths.")] = 5,
+    output: Annotated[
+        Path | None, typer.Option("--output", "--plot", "-o", help="Also draw it: a .svg or .png file.")
+    ] = None,
+    labels: LabelsOption = None,
+    on_unknown: UnknownOption = "error",
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Why an entity answers a question: paths with weights, context, what pooling drops, the closest rival."""
+    from contextpool.cli.inputs import load_graph
+    from contextpool.experiment import load
+
+    predictor = load(run, device=chosen_device(device))
+    explanation = predictor.explain(
+        load_graph(graph, part="inference"),
+        head,
+        relation,
+        tail,
+        asked=asked,
+        paths=paths,
+        names=loaded_names(labels),
+        on_unknown=on_unknown,
+    )
+    if output is not None:
+        explanation.save(output)
+        note(f"wrote {output}")
+    print(explanation.to_json() if as_json else explanation.text())

@@ -1,0 +1,47 @@
+"""`contextpool export`: a run as others can take it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from contextpool.cli.output import note, print_json
+from contextpool.cli.train import DeviceOption, JsonOption, chosen_device
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="The run folder.", metavar="RUN")],
+    output: Annotated[Path, typer.Argument(help="The folder to write.", metavar="DIR")],
+    license: Annotated[
+        str, typer.Option("--license", help="Of the weights: mit, apache-2.0, cc-by-4.0, other, ...")
+    ] = "unknown",
+    evaluated: Annotated[
+        bool,
+        typer.Option("--evaluate/--no-evaluate", help="Put metrics on the run's dataset into the card."),
+    ] = True,
+    protocol: Annotated[
+        Literal["P1", "P2"], typer.Option(help="P1: inference valid + test; P2: test alone.")
+    ] = "P1",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")] = False,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Model card, weights, counts and checksums in one folder that cp.load opens and huggingface_hub uploads."""
+    from contextpool.export import export as export_run
+
+    written = export_run(
+        run,
+        output,
+        license=license,
+        evaluated=evaluated,
+        protocol=protocol,
+        device=chosen_device(device),
+        overwrite=overwrite,
+    )
+    files = sorted(entry.name for entry in written.iterdir())
+    if as_json:
+        print_json({"folder": str(written), "files": files})
+    else:
+        note(f"wrote {written}: {', '.join(files)}")

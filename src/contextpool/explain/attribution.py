@@ -1,0 +1,132 @@
+"""What each edge adds to the score of an answer.
+
+Integrated gradients (Sundararajan, Taly, Yan, ICML 2017) over one weight an edge, shared by all layers, from no
+message at all (0) to the graph as it is (1). The gradient at the graph itself, which NBFNet takes, says little
+where several paths carry the same: with any of them gone the others suffice, so each one's gradient is near zero.
+Integrals share the score among them; over all edges they add up to what the messages added to it.
+
+A model that has no gradient by its edges is asked again without each edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from contextpool.models.base import LinkPredictor
+from contextpool.pool.batch import BatchBuilder, QueryBatch
+from contextpool.pool.hidden import HiddenEdges
+from contextpool.pool.propagation import Propagation
+
+STEPS = 8
+"""Points of the integral (Gauss-Legendre)."""
+EDGES_AT_ONCE = 1 << 19
+"""Edges of a batch, all copies of the query together: bounds memory."""
+MOST_REMOVED = 256
+"""Edges that are taken out one by one, those on the shortest ways first."""
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Asking:
+    """One query and one answer, asked as often as an explanation needs to."""
+
+    model: LinkPredictor
+    builder: BatchBuilder
+    head: int
+    relation: int
+    answer: int
+    hidden: int
+    """The edge that is the answer itself; -1 where the graph does not hold it."""
+
+    def batch(self, copies: int = 1, removed: HiddenEdges | None = None) -> QueryBatch:
+        """The query, `copies` times."""
+        head, relation, hidden = (
+            torch.full((copies,), value) for value in (self.head, self.relation, self.hidden)
+        )
+        return self.builder.build(head, relation, hidden, removed=removed)
+
+    def scores(self) -> Tensor:
+        """[N] of all entities."""
+        with torch.no_grad():
+            scores: Tensor = self.model(self.batch())[0]
+        return scores
+
+    def scores_without(self, edge_sets: Sequence[Sequence[int]]) -> list[float]:
+        """The answer's score without each set of edges of the graph, both directions of them."""
+        found: list[float] = []
+        size = max(1, EDGES_AT_ONCE // max(1, 2 * self.builder.graph.num_edges))
+        for start in range(0, len(edge_sets), size):
+            found += self._scores_without(edge_sets[start : start + size])
+        return found
+
+    def _scores_without(self, edge_sets: Sequence[Sequence[int]]) -> list[float]:
+        own = [] if self.hidden < 0 else [self.hidden]
+        pairs = [(row, edge) for row, edges in enumerate(edge_sets) for edge in [*edges, *own]]
+        query, edge = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).unbind(1)
+        removed = HiddenEdges.of_edges(self.builder.graph, query, edge, len(edge_sets))
+        with torch.no_grad():
+            scores = self.model(self.batch(len(edge_sets), removed))
+        values: list[float] = scores[:, self.answer].double().tolist()
+        return values
+
+
+def by_gradient(asking: Asking, walk: Propagation) -> Floats | None:
+    """[K] what each edge of the walk of one query adds; None where the model has no gradient by its edges."""
+    point, weight = np.polynomial.legendre.leggauss(STEPS)
+    at_once = min(STEPS, max(1, EDGES_AT_ONCE // max(1, len(walk.edge_source))))
+    total = np.zeros(len(walk.edge_source))
+    for start in range(0, STEPS, at_once):
+        part = slice(start, start + at_once)
+        slopes = _slopes(asking, (point[part] + 1) / 2)
+        if slopes is None:
+            return None
+        total += (weight[part, None] / 2 * slopes).sum(axis=0)
+    return total
+
+
+def _slopes(asking: Asking, scales: Floats) -> Floats | None:
+    """[copies, K] derivative of the answer's score by each edge, all messages scaled by scales [copies]."""
+    batch = asking.batch(len(scales))
+    walk = batch.propagation
+    copy = walk.node_query[walk.edge_target]  # [copies * K]
+    scale = torch.from_numpy(scales).float().to(copy.device)[copy].requires_grad_()
+    scaled = replace(batch, propagation=replace(walk, edge_scale=scale))
+    with torch.enable_grad():
+        score = asking.model(scaled)[:, asking.answer].sum()
+    if not score.requires_grad:
+        return None
+    (slope,) = torch.autograd.grad(score, scale, allow_unused=True)
+    if slope is None:
+        return None
+    order = torch.argsort(copy, stable=True)  # the edges of one copy are in the order of a walk of one query
+    rows: Floats = slope[order].view(len(scales), -1).double().cpu().numpy()
+    return rows
+
+
+def by_removal(asking: Asking, walk: Propagation, score: float, end: int) -> Floats:
+    """[K] how much the score falls without each edge; 0 for those far from every short way to node `end`."""
+    near = _nearest_edges(walk, end)
+    edges = walk.edge_id[torch.from_numpy(near)].tolist()
+    value = np.zeros(len(walk.edge_source))
+    value[near] = score - np.array(asking.scores_without([[edge] for edge in edges]))
+    return value
+
+
+def _nearest_edges(walk: Propagation, end: int) -> npt.NDArray[np.int64]:
+    """Up to `MOST_REMOVED` edges by the length of the shortest way from the head to the answer through them."""
+    source, target = walk.edge_source.long().cpu().numpy(), walk.edge_target.cpu().numpy()
+    hop = np.repeat(np.arange(len(walk.layer_sizes)), np.diff([0, *walk.layer_sizes]))  # [M]
+    left = np.full(len(hop), np.inf)
+    left[end] = 0
+    for _ in range(walk.num_layers):
+        np.minimum.at(left, source, left[target] + 1)
+    through = hop[source] + 1 + left[target]  # [K]
+    useful = np.flatnonzero(through <= walk.num_layers)
+    return useful[np.argsort(through[useful], kind="stable")][:MOST_REMOVED]

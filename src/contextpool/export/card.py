@@ -1,0 +1,176 @@
+"""The model card: front matter that machines read, then what people ask."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from contextpool.evaluate.report import EvaluationReport
+from contextpool.pool.batch import ContextConfig
+from contextpool.recipe import Recipe
+from contextpool.train.run_folder import RunFolder
+from contextpool.triples.dataset import Protocol
+
+UNSTATED_LICENSE = "unknown"
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluated:
+    """An evaluation with what it depended on, or the reason why there is none."""
+
+    report: EvaluationReport | None
+    protocol: Protocol
+    machine: dict[str, Any]
+    reason: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As evaluation.json holds it."""
+        metrics = None if self.report is None else self.report.to_dict()
+        return {"protocol": self.protocol, "machine": self.machine, "reason": self.reason, "metrics": metrics}
+
+
+def model_card(run: RunFolder, evaluated: Evaluated | None, license: str) -> str:
+    """README.md: front matter that machines read, then what people ask."""
+    recipe = Recipe.from_dict(run.config["recipe"])
+    parts = (
+        _front_matter(recipe, evaluated, license),
+        f"# {recipe.model} on {recipe.dataset}\n\n{_summary(recipe)}\n",
+        _use(),
+        _data(run, recipe),
+        _metrics(run, evaluated),
+        _limits(run, license),
+    )
+    return "\n".join(parts)
+
+
+def _front_matter(recipe: Recipe, evaluated: Evaluated | None, license: str) -> str:
+    """YAML by way of JSON, which is YAML: nothing in a name can break it."""
+    title = f"{recipe.model} on {recipe.dataset}"
+    lines = [
+        "---",
+        "library_name: contextpool",
+        f"license: {json.dumps(license)}",
+        "pipeline_tag: graph-ml",
+        'tags: ["knowledge-graph", "link-prediction", "inductive", "graph-neural-network", "context-pooling"]',
+    ]
+    if evaluated is not None and evaluated.report is not None:
+        result = {
+            "task": {"type": "graph-ml", "name": "link prediction"},
+            "dataset": {"type": recipe.dataset, "name": recipe.dataset},
+            "metrics": [
+                {
+                    "type": name,
+                    "name": f"{name}, {evaluated.protocol}, filtered, realistic ties",
+                    "value": value,
+                }
+                for name, value in _figures(evaluated.report).items()
+            ],
+        }
+        lines += ['metrics: ["mrr", "hits@1", "hits@3", "hits@10"]']
+        lines += [f"model-index: {json.dumps([{'name': title, 'results': [result]}], ensure_ascii=False)}"]
+    return "\n".join([*lines, "---", ""])
+
+
+def _figures(report: EvaluationReport) -> dict[str, float]:
+    hits = {f"hits@{k}": round(share, 4) for k, share in report.hits.items()}
+    return {"mrr": round(report.mrr, 4), **hits}
+
+
+def _summary(recipe: Recipe) -> str:
+    context = recipe.context
+    how = "without context" if context is None else f"with context ({', '.join(_uses(context))})"
+    return (
+        f"Answers (head, relation, ?), (?, relation, tail) and (head, ?, tail) on knowledge graphs whose entities it "
+        f"has never seen, with a calibrated probability and the evidence for every answer. {recipe.model} {how}; "
+        "the weights know relations, never entities. Method: Context Pooling (Su, Wang, Miao, KDD 2025)."
+    )
+
+
+def _uses(context: ContextConfig) -> list[str]:
+    used = {
+        f"{context.num_views} pooled views": context.num_views > 0,
+        "gated messages": context.gate,
+        "candidate relevance": context.arrive,
+    }
+    return [name for name, is_used in used.items() if is_used] or ["counted, not used"]
+
+
+def _use() -> str:
+    return (
+        "## Use\n\n"
+        "```python\nimport contextpool as cp\n\n"
+        'predictor = cp.load(".")  # this folder\n'
+        'graph = cp.read_graph("new.tsv")  # head TAB relation TAB tail, with the relations of relations.json\n'
+        'predictor.predict(graph, head="...", relation="...", k=10)\n'
+        'predictor.explain(graph, head="...", relation="...", tail="...").text()\n```\n\n'
+        "Meant for proposing facts that a graph lacks, for a person to check, and for comparing methods.\n"
+    )
+
+
+def _data(run: RunFolder, recipe: Recipe) -> str:
+    count = len(run.read_json("relations.json"))
+    return (
+        "## Data\n\n"
+        f"- Trained on `{recipe.dataset}`, {count:,} relations (`relations.json`). sha256 over every fact that "
+        f"training read: `{run.config['dataset_sha256']}`.\n"
+        "- Every training query is hidden from itself; the epoch was selected on validation queries of the training "
+        "graph; no query of the evaluation was read before the evaluation.\n"
+        "- The settings are in `config.json`, the counts of the training graph in `context.safetensors`.\n"
+    )
+
+
+def _metrics(run: RunFolder, evaluated: Evaluated | None) -> str:
+    stored = run.read_json("metrics.json")
+    trained = run.config["machine"]
+    lines = [
+        "## Metrics",
+        "",
+        "| what | MRR | Hits@1 | Hits@3 | Hits@10 | device | commit |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    if stored["valid_mrr"] is not None:
+        lines.append(f"| validation, selection | {stored['valid_mrr']:.4f} | | | | {_place(trained)} |")
+    if evaluated is not None and evaluated.report is not None:
+        figures = " | ".join(f"{value:.4f}" for value in _figures(evaluated.report).values())
+        count = evaluated.report.num_queries
+        where = _place(evaluated.machine)
+        lines.append(f"| evaluation, {evaluated.protocol}, {count:,} queries | {figures} | {where} |")
+    lines += ["", "Ranks are among all entities, filtered, in both directions; ties share their mean rank."]
+    if evaluated is None:
+        lines.append("The evaluation was not asked for.")
+    elif evaluated.report is None:
+        lines.append(f"Not evaluated: {evaluated.reason}")
+    return "\n".join([*lines, _calibration(stored["calibration"]), ""])
+
+
+def _place(found: dict[str, Any]) -> str:
+    device = f"{found['device']} ({found['device_name']}, {found['threads']} threads, torch {found['torch']})"
+    return f"{device} | {(found.get('commit') or 'a release')[:12]}"
+
+
+def _calibration(stored: dict[str, Any]) -> str:
+    if stored["calibration"] is None:
+        return f"There are no probabilities: {stored['reason']}."
+    return (
+        f"Probabilities are calibrated on {stored['num_queries']:,} selection queries: the expected calibration error "
+        f"falls from {stored['error_before']:.3f} to {stored['error_after']:.3f} (on queries it was not fitted on)."
+    )
+
+
+def _limits(run: RunFolder, license: str) -> str:
+    said = (
+        "The licence of the weights was not stated; ask who made them."
+        if license == UNSTATED_LICENSE
+        else f"The weights: {license}."
+    )
+    return (
+        "## Limits and licence\n\n"
+        "- It knows the relations of `relations.json` and no others; facts of other relations have to be left out.\n"
+        "- An answer is plausible by the patterns of its training graph. It may be wrong, and what the graph says "
+        "wrongly it repeats. Do not decide about people by it.\n"
+        "- Probabilities hold for graphs like the one it was trained on, and for questions that have an answer.\n"
+        f"- {said} What may be done with the training data is between you and its terms.\n"
+        "- `SHA256SUMS` holds a checksum of every file (`sha256sum -c SHA256SUMS`); the safetensors check "
+        "themselves too.\n"
+    )

@@ -1,0 +1,139 @@
+"""Files of questions, read as a stream: TSV, JSON lines or Parquet. Nothing is guessed; errors carry their place."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from contextpool.errors import ConfigError, DataError, InputError, TripleFileError, shortened
+from contextpool.predict.answers import PLACES, Question
+from contextpool.triples.formats.lines import numbered_lines
+from contextpool.triples.labels import label_problem
+
+FileKind = Literal["tsv", "jsonl", "parquet"]
+KINDS: tuple[FileKind, ...] = get_args(FileKind)
+ASKED_MARK = "?"
+"""Stands in a TSV file where the answer would stand."""
+ROWS_AT_ONCE = 4096
+Placed = tuple[str, Question]
+"""Where a question stands, such as questions.tsv:7, and the question."""
+
+
+def kind_of(path: Path) -> FileKind:
+    """By suffix: .tsv or .txt, .jsonl, .parquet; the first two also as .gz and .zst."""
+    suffixes = [suffix for suffix in path.suffixes if suffix not in (".gz", ".zst")]
+    last = suffixes[-1].lower() if suffixes else ""
+    known: dict[str, FileKind] = {
+        ".tsv": "tsv", ".txt": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"
+    }  # fmt: skip
+    if last not in known:
+        raise ConfigError(
+            f"{path}: questions are read from .tsv, .jsonl or .parquet files, not {last or 'a file without suffix'}."
+        )
+    return known[last]
+
+
+def read_questions(path: str | Path) -> Iterator[Placed]:
+    """The questions of a file, one after another; what is wrong is an error with its line or row."""
+    path = Path(path)
+    readers = {"tsv": _read_tsv, "jsonl": _read_jsonl, "parquet": _read_parquet}
+    return readers[kind_of(path)](path)
+
+
+def file_digest(path: str | Path) -> str:
+    """sha256 of a file's bytes."""
+    try:
+        with Path(path).open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"{path}: the file cannot be read ({error.strerror or error}).") from error
+
+
+def _read_tsv(path: Path) -> Iterator[Placed]:
+    """A line is head TAB relation, or head TAB relation TAB tail with a ? for what is asked."""
+    for number, text in numbered_lines(path):
+        columns = text.split("\t")
+        columns += [ASKED_MARK] * (len(columns) == 2)
+        marks = columns.count(ASKED_MARK)
+        if len(columns) != 3 or marks != 1:
+            raise TripleFileError(
+                path,
+                number,
+                f"{shortened(text)} is no question. A line holds head TAB relation TAB tail with ? for what is "
+                "asked, or head TAB relation alone. (Is an entity called ?, use JSON lines.)",
+            )
+        values = dict(
+            zip(PLACES, (None if column == ASKED_MARK else column for column in columns), strict=True)
+        )
+        yield f"{path}:{number}", _question_of(values, f"{path}:{number}")
+
+
+def _read_jsonl(path: Path) -> Iterator[Placed]:
+    """A line is {"head": ..., "relation": ..., "tail": ...}, one of them missing or null."""
+    for number, text in numbered_lines(path):
+        try:
+            values = json.loads(text, object_pairs_hook=_without_repeats)
+        except (ValueError, RecursionError) as error:
+            raise TripleFileError(
+                path, number, f"this is no JSON object ({shortened(str(error))})."
+            ) from None
+        yield f"{path}:{number}", _question_of(values, f"{path}:{number}")
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise ValueError("a key occurs twice")
+    return dict(pairs)
+
+
+def _question_of(values: Any, where: str) -> Question:
+    if not isinstance(values, dict) or not set(values) <= set(PLACES):
+        odd = sorted(set(values) - set(PLACES)) if isinstance(values, dict) else [type(values).__name__]
+        raise DataError(
+            f"{where}: a question is an object with two of head, relation and tail; found {shortened(str(odd[0]))}."
+        )
+    try:
+        question = Question(**values)
+    except InputError as error:
+        raise DataError(f"{where}: {error}") from None
+    for place, text in values.items():
+        problem = None if text is None else label_problem(text)
+        if problem:
+            raise DataError(f"{where}: {place} {shortened(text)} {problem}, so nothing can be called that.")
+    return question
+
+
+def _read_parquet(path: Path) -> Iterator[Placed]:
+    """Text columns head, relation, tail; null, or no such column, for what is asked."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            columns = _text_columns(file.schema_arrow, path)
+            row = 0
+            for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=columns):
+                for values in batch.to_pylist():
+                    row += 1
+                    yield f"{path}: row {row}", _question_of(values, f"{path}: row {row}")
+    except (OSError, pa.ArrowException) as error:
+        reason = shortened(str(error).splitlines()[0] if str(error) else type(error).__name__, 200)
+        raise DataError(f"{path}: the Parquet file cannot be read ({reason}).") from error
+
+
+def _text_columns(schema: Any, path: Path) -> list[str]:
+    import pyarrow as pa
+
+    columns: list[str] = [place for place in PLACES if place in schema.names]
+    for name in columns:
+        kind = schema.field(name).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
+            raise DataError(f"{path}: the column {name!r} holds {kind}; questions are text.")
+    if len(columns) < 2:
+        found = ", ".join(schema.names[:10])
+        raise DataError(f"{path}: questions need two of the columns head, relation and tail; found {found}.")
+    return columns
