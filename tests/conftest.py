@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
 
 from support import SOAK
@@ -19,8 +20,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """GPU tests skip where there is no GPU, and say so."""
     if not any(item.get_closest_marker("gpu") for item in items):
         return
-    import torch
-
     if not torch.cuda.is_available():
         for item in items:
             if item.get_closest_marker("gpu"):
@@ -36,4 +35,6 @@ def _no_network_and_own_cache(
 
 
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
+if not torch.cuda.is_available():  # before anything imports Triton: its kernels run, slowly, without a GPU
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 REPOSITORY = Path(__file__).resolve().parents[1]

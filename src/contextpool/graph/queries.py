@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from contextpool.graph.relations import inverse
 from contextpool.triples.filters import KnownAnswers
-from contextpool.triples.store import Triples
+from contextpool.triples.store import Ids, Triples
 
 Integers = npt.NDArray[np.int64]
 
@@ -53,3 +53,10 @@ class DirectedQueries:
         row_of_head, heads = known.heads_of(forward, self.entity[head_rows])
         rows = np.append(tail_rows[row_of_tail], head_rows[row_of_head])
         return rows, np.append(tails, heads).astype(np.int64)
+
+    def known_rows(self, known: KnownAnswers) -> tuple[Integers, Integers, Ids]:
+        """The same without expanding: those of query q are entity[begin[q]:end[q]], as begin, end [Q], entity [A]."""
+        is_tail = self.relation < known.num_relations
+        relation = np.where(is_tail, self.relation, inverse(self.relation, known.num_relations))
+        begin, end = known.bounds(self.entity, relation, is_tail)
+        return begin, end, np.concatenate([known.tails.answer, known.heads.answer])

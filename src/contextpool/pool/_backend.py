@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+from functools import cache
 from typing import Literal
 
 from contextpool.errors import ConfigError
@@ -9,6 +11,12 @@ from contextpool.graph.graph import Graph
 
 Backend = Literal["auto", "cpu", "torch"]
 SCRATCH_BYTES = 2**30
+
+
+@cache
+def has_triton() -> bool:
+    """Whether Triton is installed; it is loaded where it is needed."""
+    return importlib.util.find_spec("triton") is not None
 
 
 def runs_on_cpu(backend: Backend, graph: Graph) -> bool:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from contextpool.pool._backend import has_triton
 from contextpool.train.queries import TrainingQueries
 
 Loss = Literal["softmax", "bce"]
@@ -17,6 +18,12 @@ MASKED = -1e9
 
 def without_known(scores: Tensor, batch: TrainingQueries) -> Tensor:
     """Scores [B, N] with the other known answers out of the competition."""
+    if scores.device.type == "cuda" and has_triton():
+        from contextpool.kernels.known import known_mask  # loaded where it is needed
+
+        known = batch.known
+        mask = known_mask(known.begin, known.end, known.entity, batch.answer, scores.size(1))
+        return scores.masked_fill(mask, MASKED)
     rows, entities = (index.to(scores.device) for index in batch.other_answers())
     return scores.index_put((rows, entities), scores.new_tensor(MASKED))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -10,8 +9,29 @@ from torch import Tensor
 
 from contextpool.graph.graph import Graph
 from contextpool.graph.queries import DirectedQueries
+from contextpool.pool._rows import entries_of_rows
 from contextpool.triples.filters import KnownAnswers
 from contextpool.triples.store import Triples
+
+
+@dataclass(frozen=True, eq=False)
+class KnownRows:
+    """The known answers of Q queries as compressed rows: those of query q are entity[begin[q]:end[q]]."""
+
+    begin: Tensor  # [Q] int64
+    end: Tensor  # [Q] int64
+    entity: Tensor  # [A] int32
+
+    @classmethod
+    def of(cls, asked: DirectedQueries, known: KnownAnswers) -> KnownRows:
+        begin, end, entity = asked.known_rows(known)
+        return cls(torch.from_numpy(begin), torch.from_numpy(end), torch.from_numpy(entity))
+
+    def select(self, rows: Tensor) -> KnownRows:
+        return KnownRows(self.begin[rows], self.end[rows], self.entity)
+
+    def to(self, device: torch.device) -> KnownRows:
+        return KnownRows(self.begin.to(device), self.end.to(device), self.entity.to(device))
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +43,7 @@ class TrainingQueries:
     answer: Tensor  # [Q] int64
     hidden_edge: Tensor
     """[Q] int64 the query as an edge of the training graph; -1 where the graph does not hold it."""
-    known: KnownAnswers
+    known: KnownRows
     """Answers that training knows to be true: they are no negatives."""
 
     @classmethod
@@ -32,27 +52,38 @@ class TrainingQueries:
         head, relation, answer = (
             torch.from_numpy(ids) for ids in (asked.entity, asked.relation, asked.answer)
         )
-        return cls(head, relation, answer, graph.find_edges(head, relation, answer).cpu(), known)
+        hidden_edge = graph.find_edges(head, relation, answer).cpu()
+        return cls(head, relation, answer, hidden_edge, KnownRows.of(asked, known))
 
     def __len__(self) -> int:
         return len(self.head)
 
     def batch(self, rows: Tensor) -> TrainingQueries:
         head, relation, answer = self.head[rows], self.relation[rows], self.answer[rows]
-        return TrainingQueries(head, relation, answer, self.hidden_edge[rows], self.known)
+        return TrainingQueries(head, relation, answer, self.hidden_edge[rows], self.known.select(rows))
+
+    def to(self, device: torch.device) -> TrainingQueries:
+        """The same queries with their tensors on `device`."""
+        head, relation, answer = self.head.to(device), self.relation.to(device), self.answer.to(device)
+        return TrainingQueries(
+            head, relation, answer, self.hidden_edge.to(device), self.known.to(device)
+        )
 
     def other_answers(self) -> tuple[Tensor, Tensor]:
         """Row [K] and entity [K] of the known answers of each query other than its own."""
-        asked = DirectedQueries(self.head.numpy(), self.relation.numpy(), self.answer.numpy())
-        rows, entities = (torch.from_numpy(ids) for ids in asked.known_answers(self.known))
+        rows, places = entries_of_rows(self.known.begin, self.known.end - self.known.begin)
+        entities = self.known.entity[places].long()
         others = entities != self.answer[rows]
         return rows[others], entities[others]
 
 
-def epoch_batches(num_queries: int, batch_size: int, seed: int, epoch: int) -> Iterator[Tensor]:
+def epoch_batches(
+    num_queries: int, batch_size: int, seed: int, epoch: int, device: torch.device | str = "cpu"
+) -> tuple[Tensor, ...]:
     """Rows of each batch of an epoch. The order depends on (seed, epoch) alone, so a resumed run sees the same."""
     generator = torch.Generator().manual_seed(mixed_seed(seed, epoch, 0))
-    yield from torch.randperm(num_queries, generator=generator).split(batch_size)
+    order = torch.randperm(num_queries, generator=generator).to(device)
+    return order.split(batch_size) if num_queries else ()
 
 
 def mixed_seed(seed: int, epoch: int, step: int) -> int:

@@ -108,6 +108,20 @@ class KnownAnswers:
         """Queries (?, relations [B], tails [B]) -> row [K] and entity [K] of each known answer."""
         return self.heads.many(self._checked_keys(tails, relations))
 
+    def bounds(
+        self, entities: _AnyIds, relations: _AnyIds, is_tail: npt.NDArray[np.bool_]
+    ) -> tuple[Positions, Positions]:
+        """Where the answers to each query [B] begin and end, in the tails' answers followed by the heads'.
+
+        Query b asks for tails of (entity, relation, ?) where is_tail[b], for heads of (?, relation, entity) elsewhere.
+        """
+        keys = self._checked_keys(entities, relations)
+        tail_begin, tail_end = self.tails.bounds(keys)
+        head_begin, head_end = self.heads.bounds(keys)
+        before = len(self.tails.answer)
+        begin = np.where(is_tail, tail_begin, head_begin + before)
+        return begin, np.where(is_tail, tail_end, head_end + before)
+
     def _key(self, entity_id: int, relation_id: int) -> int:
         return int(self._checked_keys(np.array([entity_id]), np.array([relation_id]))[0])
 

@@ -1,0 +1,240 @@
+"""The Triton kernels behind `kernels.update`: product, degree scalers, layer norm, relu and short-cut in one pass.
+
+States have D columns, what a node received W = reductions * D, both powers of two.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _scale_of(degree, log_degree, smallest):
+    """PNA's scaler and the inverse one, per row."""
+    scale = tl.log(tl.maximum(degree, 1).to(tl.float32)) / log_degree
+    return scale, 1.0 / tl.maximum(scale, smallest)
+
+
+@triton.jit
+def _normalised(update, dim: tl.constexpr, eps):
+    """Rows with mean 0 and variance 1, and 1 / their deviation."""
+    mean = tl.sum(update, axis=1) / dim
+    centred = update - mean[:, None]
+    inverse = 1.0 / tl.sqrt(tl.sum(centred * centred, axis=1) / dim + eps)
+    return centred * inverse[:, None], inverse
+
+
+@triton.jit
+def update_forward(
+    state,  # [num_sources, D]
+    received,  # [S, M, W], W = reductions * D
+    degree,  # [S, M] int64
+    own_weight,  # [D, D]
+    own_bias,  # [D]
+    weight,  # [S, SCALERS * D, W]
+    norm_weight,
+    norm_bias,
+    log_degree,
+    update,  # [M, D] what is normalised, for the backward pass
+    result,  # [M, D]
+    sizes,  # [2] int64: how many rows of the state and of the result there really are; the others become 0
+    num_rows,
+    eps,
+    smallest,
+    NUM_STREAMS: tl.constexpr,
+    SCALERS: tl.constexpr,
+    HAS_NORM: tl.constexpr,
+    SHORT_CUT: tl.constexpr,
+    KEEP: tl.constexpr,
+    BLOCK: tl.constexpr,
+    D: tl.constexpr,
+    W: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    rows = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
+    num_sources = tl.load(sizes)
+    row_ok = (rows < tl.load(sizes + 1))[:, None]
+    columns = tl.arange(0, D)
+    wide = tl.arange(0, W)
+    place = rows[:, None] * D + columns[None, :]
+    before = tl.load(state + place, mask=row_ok & (rows < num_sources)[:, None], other=0.0).to(tl.float32)
+    # a product with a weight [out, in] reads it as [in, out]
+    total = tl.dot(
+        before, tl.load(own_weight + columns[None, :] * D + columns[:, None]), input_precision=PRECISION
+    )
+    total += tl.load(own_bias + columns)[None, :]
+    log_mean = tl.load(log_degree)
+    for stream in range(NUM_STREAMS):
+        stream_rows = rows + stream * num_rows
+        part = tl.load(received + stream_rows[:, None] * W + wide[None, :], mask=row_ok, other=0.0)
+        matrix = weight + stream * SCALERS * D * W + columns[None, :] * W + wide[:, None]
+        total = tl.dot(part, tl.load(matrix), total, input_precision=PRECISION)
+        if SCALERS == 3:
+            degrees = tl.load(degree + stream_rows, mask=rows < num_rows, other=1)
+            scale, inverse = _scale_of(degrees, log_mean, smallest)
+            total += scale[:, None] * tl.dot(part, tl.load(matrix + D * W), input_precision=PRECISION)
+            total += inverse[:, None] * tl.dot(part, tl.load(matrix + 2 * D * W), input_precision=PRECISION)
+    if KEEP:
+        tl.store(update + place, total, mask=row_ok)
+    after = total
+    if HAS_NORM:
+        normal, _ = _normalised(total, D, eps)
+        after = normal * tl.load(norm_weight + columns)[None, :] + tl.load(norm_bias + columns)[None, :]
+    after = tl.where(after < 0, 0.0, after)  # a NaN stays one
+    if SHORT_CUT:
+        after += before
+    tl.store(result + place, tl.where(row_ok, after, 0.0), mask=(rows < num_rows)[:, None])
+
+
+@triton.jit
+def update_backward(
+    grad,  # [M, D]
+    update,
+    degree,
+    own_weight,
+    weight,
+    norm_weight,
+    norm_bias,
+    log_degree,
+    grad_update,  # [M, D]
+    grad_state,  # [num_sources, D]
+    grad_received,  # [S, M, W]
+    parts,  # [programs, 3, D] of the gradients of own_bias, norm_weight, norm_bias
+    sizes,
+    num_rows,
+    eps,
+    smallest,
+    NUM_STREAMS: tl.constexpr,
+    SCALERS: tl.constexpr,
+    HAS_NORM: tl.constexpr,
+    SHORT_CUT: tl.constexpr,
+    BLOCK: tl.constexpr,
+    D: tl.constexpr,
+    W: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    program = tl.program_id(0)
+    columns = tl.arange(0, D)
+    wide = tl.arange(0, W)
+    log_mean = tl.load(log_degree)
+    num_sources = tl.load(sizes)
+    last_row = tl.load(sizes + 1)
+    to_bias = tl.zeros([D], dtype=tl.float32)
+    to_norm_weight = tl.zeros([D], dtype=tl.float32)
+    to_norm_bias = tl.zeros([D], dtype=tl.float32)
+    block = program
+    while block * BLOCK < last_row:
+        rows = (block * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
+        row_ok = (rows < last_row)[:, None]
+        place = rows[:, None] * D + columns[None, :]
+        passed = tl.load(grad + place, mask=row_ok, other=0.0).to(tl.float32)
+        total = tl.load(update + place, mask=row_ok, other=0.0)
+        if HAS_NORM:
+            normal, inverse = _normalised(total, D, eps)
+            gamma = tl.load(norm_weight + columns)[None, :]
+            after = normal * gamma + tl.load(norm_bias + columns)[None, :]
+            back = tl.where(after > 0, passed, 0.0)
+            to_norm_weight += tl.sum(back * normal, axis=0)
+            to_norm_bias += tl.sum(back, axis=0)
+            inner = back * gamma
+            along_ones = tl.sum(inner, axis=1) / D
+            along_normal = tl.sum(inner * normal, axis=1) / D
+            back = inverse[:, None] * (inner - along_ones[:, None] - normal * along_normal[:, None])
+            back = tl.where(row_ok, back, 0.0)
+        else:
+            back = tl.where(total > 0, passed, 0.0)
+        to_bias += tl.sum(back, axis=0)
+        tl.store(grad_update + place, back, mask=row_ok)
+        to_state = tl.dot(  # a weight [out, in], as it lies
+            back, tl.load(own_weight + columns[:, None] * D + columns[None, :]), input_precision=PRECISION
+        )
+        if SHORT_CUT:
+            to_state += passed
+        tl.store(grad_state + place, to_state, mask=row_ok & (rows < num_sources)[:, None])
+        for stream in range(NUM_STREAMS):
+            stream_rows = rows + stream * num_rows
+            matrix = weight + stream * SCALERS * D * W + columns[:, None] * W + wide[None, :]
+            part = tl.dot(back, tl.load(matrix), input_precision=PRECISION)
+            if SCALERS == 3:
+                degrees = tl.load(degree + stream_rows, mask=rows < last_row, other=1)
+                scale, inverse_scale = _scale_of(degrees, log_mean, smallest)
+                part = tl.dot(back * scale[:, None], tl.load(matrix + D * W), part, input_precision=PRECISION)
+                part = tl.dot(
+                    back * inverse_scale[:, None],
+                    tl.load(matrix + 2 * D * W),
+                    part,
+                    input_precision=PRECISION,
+                )
+            tl.store(grad_received + stream_rows[:, None] * W + wide[None, :], part, mask=row_ok)
+        block += tl.num_programs(0)
+    goal = parts + program * 3 * D + columns
+    tl.store(goal, to_bias)
+    tl.store(goal + D, to_norm_weight)
+    tl.store(goal + 2 * D, to_norm_bias)
+
+
+@triton.jit
+def update_weights(
+    grad_update,  # [M, D]
+    state,  # [num_sources, D]
+    received,  # [S, M, W]
+    degree,
+    log_degree,
+    parts,  # [programs, width]: own_weight [D, D], weight [S, SCALERS * D, W]
+    sizes,
+    num_rows,
+    part_width,
+    smallest,
+    NUM_STREAMS: tl.constexpr,
+    SCALERS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    D: tl.constexpr,
+    W: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Part of a sum over rows for one stream, or for the state: transposed gradients times what was read."""
+    program = tl.program_id(0)
+    stream = tl.program_id(1)
+    columns = tl.arange(0, D)
+    wide = tl.arange(0, W)
+    log_mean = tl.load(log_degree)
+    goal = parts + program.to(tl.int64) * part_width
+    block = program
+    if stream == NUM_STREAMS:
+        last_row = tl.load(sizes)
+        own = tl.zeros([D, D], dtype=tl.float32)
+        while block * BLOCK < last_row:
+            rows = (block * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
+            row_ok = (rows < last_row)[:, None]
+            place = rows[:, None] * D + columns[None, :]
+            back = tl.load(grad_update + place, mask=row_ok, other=0.0)
+            before = tl.load(state + place, mask=row_ok, other=0.0).to(tl.float32)
+            own = tl.dot(tl.trans(back), before, own, input_precision=PRECISION)
+            block += tl.num_programs(0)
+        tl.store(goal + columns[:, None] * D + columns[None, :], own)
+    else:
+        last_row = tl.load(sizes + 1)
+        plain = tl.zeros([D, W], dtype=tl.float32)
+        amplified = tl.zeros([D, W], dtype=tl.float32)
+        damped = tl.zeros([D, W], dtype=tl.float32)
+        while block * BLOCK < last_row:
+            rows = (block * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
+            row_ok = (rows < last_row)[:, None]
+            stream_rows = rows + stream.to(tl.int64) * num_rows
+            back = tl.load(grad_update + rows[:, None] * D + columns[None, :], mask=row_ok, other=0.0)
+            part = tl.load(received + stream_rows[:, None] * W + wide[None, :], mask=row_ok, other=0.0)
+            plain = tl.dot(tl.trans(back), part, plain, input_precision=PRECISION)
+            if SCALERS == 3:
+                degrees = tl.load(degree + stream_rows, mask=rows < last_row, other=1)
+                scale, inverse = _scale_of(degrees, log_mean, smallest)
+                amplified = tl.dot(
+                    tl.trans(back * scale[:, None]), part, amplified, input_precision=PRECISION
+                )
+                damped = tl.dot(tl.trans(back * inverse[:, None]), part, damped, input_precision=PRECISION)
+            block += tl.num_programs(0)
+        place = goal + D * D + stream * SCALERS * D * W + columns[:, None] * W + wide[None, :]
+        tl.store(place, plain)
+        if SCALERS == 3:
+            tl.store(place + D * W, amplified)
+            tl.store(place + 2 * D * W, damped)

@@ -1,0 +1,96 @@
+"""Steps that are recorded once and replayed: how much room they keep, and that they are the steps they record."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from contextpool.graph.graph import Graph
+from contextpool.models.nbfnet import NBFNet, NBFNetConfig
+from contextpool.pool.batch import BatchBuilder, ContextConfig
+from contextpool.pool.propagation import build_propagation
+from contextpool.train.config import TrainConfig
+from contextpool.train.graphed import FEW_EDGES, FEW_NODES, GRAIN, GraphedStep, Room
+from contextpool.train.loop import Trainer
+from contextpool.train.queries import TrainingQueries
+from contextpool.triples.filters import KnownAnswers
+from learning_worlds import random_graph
+
+
+def test_room_holds_what_is_no_larger() -> None:
+    graph = Graph.from_triples([("a", "r", "b"), ("b", "r", "c")])
+    walk = build_propagation(graph, torch.tensor([0]), torch.tensor([0]), 2)
+    room = Room.of(walk)
+    assert room == Room((1, 2, 3), walk.layer_edges[-1])
+    assert room.holds(walk)
+    assert not Room((1, 1, 3), room.edges).holds(walk)
+    assert not Room(room.nodes, room.edges - 1).holds(walk)
+    assert Room.largest(walk) == Room((1, 3, 3), 4)
+
+
+def test_room_for_either_is_the_larger_of_each() -> None:
+    assert Room((4, 10, 20), 7).joined(Room((4, 5, 30), 9)) == Room((4, 10, 30), 9)
+
+
+def test_little_room_is_all_there_can_be_and_much_is_round_with_slack() -> None:
+    small = Room((4, 10, 20), 7).with_slack(Room((4, FEW_NODES, FEW_NODES), FEW_EDGES))
+    assert small == Room((4, FEW_NODES, FEW_NODES), FEW_EDGES)
+    most = Room((4, 10 * FEW_NODES, 10 * FEW_NODES), 10 * FEW_EDGES)
+    large = Room((4, 10_000, 10 * FEW_NODES), 50_000).with_slack(most)
+    assert large.nodes[0] == 4
+    assert 12_000 < large.nodes[1] < 12_000 + 2 * GRAIN
+    assert large.nodes[1] % GRAIN == 0
+    assert large.nodes[2] == most.nodes[2]  # never more than there can be
+    assert large.edges % GRAIN == 0
+
+
+def test_batches_without_sizes_on_the_device_are_launched_kernel_by_kernel() -> None:
+    graph = random_graph(3)
+    batch = BatchBuilder(graph, 2).build(graph.edge_head[:2].long(), graph.edge_relation[:2].long())
+    graphed = GraphedStep(lambda *_: (torch.zeros(()), torch.zeros(())), lambda *_: None)
+    queries = TrainingQueries.of(graph.as_triples(), graph, KnownAnswers.of(graph.as_triples()))
+    assert batch.propagation.sizes is None
+    assert graphed.step(queries.batch(torch.arange(2)), batch) is None
+
+
+def trainer_on_cuda(context: ContextConfig | None, dropout: float) -> Trainer:
+    triples = [
+        (f"e{number % 23}", f"r{number % 5}", f"e{(number * number + 3) % 29}") for number in range(400)
+    ]
+    graph = Graph.from_triples(triples).to("cuda")
+    queries = TrainingQueries.of(graph.as_triples(), graph, KnownAnswers.of(graph.as_triples()))
+    torch.manual_seed(0)
+    model = NBFNet.for_graph(graph, NBFNetConfig(dim=16, layers=3, dropout=dropout), context).cuda()
+    config = TrainConfig(batch_size=16, lr=1e-3)
+    return Trainer(model, queries, BatchBuilder(graph, 3, context), config, lambda _: 0.0)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+@pytest.mark.parametrize(
+    "context", [None, ContextConfig(gate=True, arrive=True, hops=2)], ids=["plain", "context"]
+)
+def test_recorded_steps_are_the_steps(context: ContextConfig | None, dropout: float) -> None:
+    recorded, launched = trainer_on_cuda(context, dropout), trainer_on_cuda(context, dropout)
+    assert recorded._graphed is not None
+    launched._graphed = None
+    for trainer in (recorded, launched):
+        trainer.take_steps(40)
+    assert recorded._graphed._recorded is not None
+    assert recorded.position.loss_sum == pytest.approx(launched.position.loss_sum, rel=1e-3)
+    for one, other in zip(recorded.model.parameters(), launched.model.parameters(), strict=True):
+        assert float((one - other).norm()) <= 2e-2 * float(other.norm()) + 1e-4
+
+
+@pytest.mark.gpu
+def test_what_needs_more_room_is_recorded_again() -> None:
+    trainer = trainer_on_cuda(None, 0.0)
+    trainer.take_steps(12)
+    assert trainer._graphed is not None
+    first = trainer._graphed._recorded
+    assert first is not None
+    trainer._graphed._recorded = replace(first, room=Room((16, 0, 0, 0), 0))
+    trainer.take_steps(3)
+    assert trainer._graphed._recorded.room.nodes[1] > 0
