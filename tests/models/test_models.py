@@ -1,16 +1,13 @@
-"""One suite for all models: what holds for every `LinkPredictor`, with and without context."""
+"""NBFNet and RED-GNN against their equations, and models by name; test_every_model.py is for all of them."""
 
 from __future__ import annotations
 
-import random
 import sys
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from contextpool.context.statistics import Statistics
 from contextpool.errors import ConfigError, UnknownNameError
 from contextpool.graph.graph import Graph
 from contextpool.models.base import LinkPredictor
@@ -19,131 +16,17 @@ from contextpool.models.redgnn import REDGNN, REDGNNConfig
 from contextpool.models.registry import model_class, model_names, name_of
 from contextpool.models.walk import Walk, WalkConfig
 from contextpool.pool.batch import BatchBuilder, ContextConfig
-from learning_worlds import CONTEXTS, SMALL, ask, every_query, graph_over, new_model, random_graph
+from learning_worlds import CONTEXTS, SMALL, ask, every_query, new_model, random_graph
 from learning_worlds import one_thread as one_thread
 from models.literal import literal_nbfnet, literal_redgnn
 from support import amount
 
 CASES = amount(4, 100)
 TRAINED = ("nbfnet", "redgnn")
-MODELS = pytest.mark.parametrize("name", model_names())
 IN_CONTEXT = pytest.mark.parametrize("context", list(CONTEXTS.values()), ids=list(CONTEXTS))
 
 
-def scores_of(
-    name: str, graph: Graph, context: ContextConfig | None, head: Tensor, relation: Tensor, seed: int = 0
-) -> Tensor:
-    model = new_model(name, graph, context, seed)
-    return ask(model, BatchBuilder(graph, model.num_layers, context), head, relation)
-
-
-def close(one: Tensor, other: Tensor) -> None:
-    torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
-
-
-# what every model is
-
-
-@MODELS
-@IN_CONTEXT
-def test_every_query_gets_a_finite_score_for_every_entity(name: str, context: ContextConfig | None) -> None:
-    for seed in range(CASES):
-        graph = random_graph(seed)
-        head, relation = every_query(graph)
-        scores = scores_of(name, graph, context, head, relation, seed)
-        assert scores.shape == (len(head), graph.num_entities)
-        assert scores.isfinite().all()
-
-
-@MODELS
-@IN_CONTEXT
-def test_neither_batch_size_nor_order_changes_a_score(name: str, context: ContextConfig | None) -> None:
-    for seed in range(CASES):
-        graph = random_graph(seed)
-        head, relation = every_query(graph)
-        model = new_model(name, graph, context, seed)
-        builder = BatchBuilder(graph, model.num_layers, context)
-        together = ask(model, builder, head, relation)
-        order = torch.randperm(len(head), generator=torch.Generator().manual_seed(seed))
-        for size in (1, 7):
-            rows = order[: 5 * size].split(size)
-            parts = [ask(model, builder, head[part], relation[part]) for part in rows]
-            close(torch.cat(parts), together[torch.cat(rows)])
-
-
-@MODELS
-@IN_CONTEXT
-@pytest.mark.parametrize("keep_order", [True, False])
-def test_renaming_entities_permutes_scores_and_changes_nothing_else(
-    name: str, context: ContextConfig | None, keep_order: bool
-) -> None:
-    for seed in range(CASES):
-        graph = random_graph(seed)
-        names = [f"x{number:02}" for number in range(graph.num_entities)]
-        if not keep_order:
-            random.Random(seed).shuffle(names)
-        renamed = dict(zip(graph.entities, names, strict=True))
-        facts = [(renamed[head], relation, renamed[tail]) for head, relation, tail in graph.triples]
-        other = graph_over(facts, names, list(graph.relations))
-        place = torch.tensor([other.entity_id(renamed[entity]) for entity in graph.entities])
-        head, relation = every_query(graph)
-        scores = scores_of(name, graph, context, head, relation, seed)
-        close(scores_of(name, other, context, place[head], relation, seed)[:, place], scores)
-
-
-@MODELS
-def test_entities_out_of_reach_tie(name: str) -> None:
-    """Far away, in another component, without any fact: nothing tells them apart."""
-    facts = [("a", "r", "b"), ("b", "s", "c"), ("c", "r", "d"), ("d", "r", "e"), ("x", "s", "y")]
-    graph = graph_over(facts, ["a", "b", "c", "d", "e", "x", "y", "lonely"], ["r", "s"])
-    head, relation = torch.tensor([graph.entity_id("a")] * 4), torch.arange(4)
-    model = new_model(name, graph)
-    scores = ask(model, BatchBuilder(graph, model.num_layers), head, relation)
-    far = [graph.entity_id(label) for label in ("e", "x", "y", "lonely")]
-    assert all(len(set(row.tolist())) == 1 for row in scores[:, far])
-
-
-@MODELS
-@IN_CONTEXT
-def test_an_isolated_head_and_a_graph_without_facts_get_finite_scores(
-    name: str, context: ContextConfig | None
-) -> None:
-    graph = graph_over([("a", "r", "b")], ["a", "b", "lonely"], ["r", "s"])
-    empty = Graph.from_triples(graph.as_triples().select(~torch.ones(1, dtype=torch.bool).numpy()))
-    model = new_model(name, graph, context)
-    for world in (graph, empty):
-        builder = BatchBuilder(world, model.num_layers, context, Statistics.of(graph))
-        scores = ask(model, builder, torch.tensor([2, 2]), torch.tensor([0, 3]))
-        assert scores.isfinite().all()
-    assert ask(model, builder, torch.empty(0).long(), torch.empty(0).long()).shape == (0, 3)
-    assert new_model(name, empty, context).num_relations == 2
-
-
-@MODELS
-@IN_CONTEXT
-def test_a_model_is_made_again_from_its_config_and_weights(name: str, context: ContextConfig | None) -> None:
-    graph = random_graph(3)
-    model = new_model(name, graph, context, seed=5)
-    kind = type(model)
-    again = kind(graph.num_relations, kind.config_class(**model.config()), context)
-    again.load_state_dict(model.state_dict())
-    head, relation = every_query(graph)
-    builder = BatchBuilder(graph, model.num_layers, context)
-    assert torch.equal(ask(again.eval(), builder, head, relation), ask(model, builder, head, relation))
-
-
-@MODELS
-def test_weights_do_not_depend_on_the_entities(name: str) -> None:
-    small, large = random_graph(1), random_graph(2)
-    facts = [*large.triples, *((f"new{number}", "r0", "e0") for number in range(50))]
-    entities = [*large.entities, *(f"new{number}" for number in range(50))]
-    large = graph_over(facts, entities, list(small.relations) + list(large.relations))
-    small = small.with_relations(large.relation_vocabulary)
-    shapes = [
-        {key: value.shape for key, value in new_model(name, graph).state_dict().items()}
-        for graph in (small, large)
-    ]
-    assert shapes[0] == shapes[1]
+# weights
 
 
 @pytest.mark.parametrize("name", TRAINED)
@@ -279,9 +162,10 @@ def test_settings_out_of_range_are_refused_by_name(kind: type, settings: dict[st
 
 
 def test_models_by_name() -> None:
-    assert model_names() == ["nbfnet", "redgnn", "walk"]
-    assert [model_class(name) for name in model_names()] == [NBFNet, REDGNN, Walk]
-    assert [name_of(kind) for kind in (NBFNet, REDGNN, Walk)] == model_names()
+    assert {"anyburl", "drum", "nbfnet", "neural_lp", "redgnn", "walk"} <= set(model_names())
+    assert [name_of(model_class(name)) for name in model_names()] == model_names()
+    assert [model_class(name).name for name in model_names()] == model_names()
+    assert [model_class(name) for name in ("nbfnet", "redgnn", "walk")] == [NBFNet, REDGNN, Walk]
     with pytest.raises(UnknownNameError, match=r"model 'nbfnett' is unknown .* closest 'nbfnet'"):
         model_class("nbfnett")
 
