@@ -83,6 +83,7 @@ def aggregate_forward(
     edge_weight,
     node_query,
     boundary,  # [num_boundary, dim]
+    hubs,  # [H] targets, for FROM_LIST
     stream_view,  # [S] int32, -1 full
     out,  # [S, M, NUM_OUT, dim]
     degree,  # [S, M] int64
@@ -94,6 +95,7 @@ def aggregate_forward(
     weight_stream_stride,
     weight_query_stride,
     epsilon,
+    longest,  # rows with more edges are left to the programs of the list
     MESSAGE: tl.constexpr,
     HAS_EDGE_WEIGHT: tl.constexpr,
     HAS_BOUNDARY: tl.constexpr,
@@ -104,6 +106,7 @@ def aggregate_forward(
     AT_STD: tl.constexpr,
     NUM_OUT: tl.constexpr,
     NUM_STREAMS: tl.constexpr,
+    FROM_LIST: tl.constexpr,
     HAS_VIEW: tl.constexpr,  # whether some stream is not over all edges
     KEEP_TIES: tl.constexpr,
     BLOCK_E: tl.constexpr,
@@ -113,12 +116,16 @@ def aggregate_forward(
 
     The first stream sees all edges and learns which views they have; a stream without edges costs its result alone.
     """
-    target = tl.program_id(0).to(tl.int64)
-    start = tl.load(row_start + target)  # everything that depends on nothing is asked for at once
-    end = tl.load(row_start + target + 1)
-    query = tl.load(node_query + target)
     num_sources = tl.load(sizes)
-    if target >= tl.load(sizes + 1):
+    last = tl.load(sizes + 1)
+    target = tl.program_id(0).to(tl.int64)
+    if FROM_LIST:
+        target = tl.load(hubs + target).to(tl.int64)
+    exists = target < num_targets
+    start = tl.load(row_start + target, mask=exists, other=0)  # what depends on nothing is asked for at once
+    end = tl.load(row_start + target + 1, mask=exists, other=0)
+    query = tl.load(node_query + target, mask=exists, other=0)
+    if (target >= last) | (end - start > longest):
         return
     columns = tl.arange(0, D_PAD)
     column_ok = columns < dim
@@ -327,6 +334,7 @@ def aggregate_backward(
     edge_weight,
     node_query,
     boundary,
+    hubs,  # [H] targets, for FROM_LIST
     stream_view,
     out,
     degree,
@@ -342,6 +350,7 @@ def aggregate_backward(
     weight_stream_stride,
     weight_query_stride,
     epsilon,
+    longest,  # rows with more edges are left to the programs of the list
     MESSAGE: tl.constexpr,
     HAS_EDGE_WEIGHT: tl.constexpr,
     HAS_BOUNDARY: tl.constexpr,
@@ -352,18 +361,23 @@ def aggregate_backward(
     AT_STD: tl.constexpr,
     NUM_OUT: tl.constexpr,
     NUM_STREAMS: tl.constexpr,
+    FROM_LIST: tl.constexpr,
     HAS_VIEW: tl.constexpr,  # whether some stream is not over all edges
     BLOCK_E: tl.constexpr,
     D_PAD: tl.constexpr,
     TO_EDGES: tl.constexpr,  # false: the boundary's gradient alone
 ):
     """One target a program, as forward; adds to what its edges read, atomically."""
-    target = tl.program_id(0).to(tl.int64)
-    start = tl.load(row_start + target)
-    end = tl.load(row_start + target + 1)
-    query = tl.load(node_query + target)
     num_sources = tl.load(sizes)
-    if target >= tl.load(sizes + 1):
+    last = tl.load(sizes + 1)
+    target = tl.program_id(0).to(tl.int64)
+    if FROM_LIST:
+        target = tl.load(hubs + target).to(tl.int64)
+    exists = target < num_targets
+    start = tl.load(row_start + target, mask=exists, other=0)
+    end = tl.load(row_start + target + 1, mask=exists, other=0)
+    query = tl.load(node_query + target, mask=exists, other=0)
+    if (target >= last) | (end - start > longest):
         return
     columns = tl.arange(0, D_PAD)
     column_ok = columns < dim

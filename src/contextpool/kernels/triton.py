@@ -18,12 +18,13 @@ from triton import next_power_of_2
 from contextpool.errors import ConfigError
 from contextpool.kernels import _triton_aggregate as kernels
 from contextpool.kernels.reference import FULL, STD_EPSILON, Message, Reduction, Stream, check
-from contextpool.pool.propagation import Hop
+from contextpool.pool.propagation import HUB_EDGES, Hop
 
 MESSAGES = {"distmult": 0, "transe": 1, "rotate": 2}
 TILE = 256
 """Elements of an [E, D] tile, for one warp. Fewer leave more warps to a multiprocessor, more put more edges in flight."""
 MAX_DIM = 512
+NO_LIMIT = 2**31 - 1
 
 
 def aggregate(
@@ -107,14 +108,25 @@ class _Launch:
             "NUM_OUT": self.num_out,
             "MESSAGE": MESSAGES[message],
             "D_PAD": d_pad,
-            "num_warps": 1 if d_pad <= 256 else 4,
         }
-        self.tile = {"BLOCK_E": max(1, TILE // d_pad)}
-        self.in_order = {"S_PAD": s_pad, "BLOCK_E": max(1, 512 // (s_pad * d_pad))}
+        warps, edges = 1 if d_pad <= TILE else 4, max(1, TILE // d_pad)
+        self.hubs = self.stream_view if hop.hubs is None else hop.hubs
+        self.every_row = {"BLOCK_E": edges, "longest": NO_LIMIT, "FROM_LIST": False, "num_warps": warps}
+        self.short_rows = self.every_row | {"longest": HUB_EDGES}
+        self.long_rows = self.every_row | {"BLOCK_E": 8 * edges, "FROM_LIST": True, "num_warps": 4 * warps}
+        self.in_order = {"S_PAD": s_pad, "BLOCK_E": max(1, 512 // (s_pad * d_pad)), "num_warps": warps}
         if (
             message == "rotate"
-        ):  # a fused multiply-add in one kernel alone would miss the maximum of the other
+        ):  # a multiply-add fused in one kernel alone would miss the maximum of the other
             self.shape["enable_fp_fusion"] = False
+
+    def _launches(self, programs: int) -> list[tuple[int, dict[str, Any]]]:
+        """One warp a target; where hubs are known, they get programs of several warps, and the others skip them."""
+        if programs == 0:
+            return []
+        if self.hop.hubs is None or len(self.hop.hubs) == 0:
+            return [(programs, self.every_row)]
+        return [(len(self.hop.hubs), self.long_rows), (programs, self.short_rows)]
 
     def requested(self, out: Tensor) -> tuple[Tensor, ...]:
         """Per stream [M, reductions, D], without what only the backward pass needs."""
@@ -139,15 +151,15 @@ class _Launch:
         degree = torch.empty(*size, dtype=torch.int64, device=state.device)
         extremes = keep_ties and bool({"max", "min"} & set(self.reductions))
         ties = torch.empty(*size, 2, self.dim, dtype=torch.int16, device=state.device) if extremes else degree
-        if hop.num_targets:
-            kernels.aggregate_forward[(hop.num_targets,)](
+        for programs, how in self._launches(hop.num_targets):
+            kernels.aggregate_forward[(programs,)](
                 state, weight, hop.row_start, hop.edge_source, hop.edge_relation, hop.edge_views,
                 state if edge_weight is None else edge_weight, hop.node_query,
-                state if boundary is None else boundary, self.stream_view, out, degree, ties,
+                state if boundary is None else boundary, self.hubs, self.stream_view, out, degree, ties,
                 hop.device_sizes, hop.num_targets, 0 if boundary is None else len(boundary),
                 self.dim, weight.stride(0), weight.stride(1) if weight.size(1) > 1 else 0, STD_EPSILON,
-                HAS_EDGE_WEIGHT=edge_weight is not None, HAS_BOUNDARY=boundary is not None, KEEP_TIES=extremes, NUM_STREAMS=self.num_streams, HAS_VIEW=self.has_view,
-                **self.shape, **self.tile,
+                HAS_EDGE_WEIGHT=edge_weight is not None, HAS_BOUNDARY=boundary is not None, KEEP_TIES=extremes,
+                NUM_STREAMS=self.num_streams, HAS_VIEW=self.has_view, **self.shape, **how,
             )  # fmt: skip
         return out, degree, ties
 
@@ -169,20 +181,21 @@ class _Launch:
         grad_weight = torch.zeros(weight.shape, dtype=torch.float32, device=state.device)
         grad_boundary = None if boundary is None else torch.zeros_like(boundary, dtype=torch.float32)
         grad_edge = None if edge_weight is None else torch.zeros_like(edge_weight, dtype=torch.float32)
-        programs = (
-            hop.num_targets if to_edges else min(hop.num_targets, 0 if boundary is None else len(boundary))
-        )
-        if programs:
+        launches = self._launches(hop.num_targets)
+        if not to_edges:
+            heads = 0 if boundary is None else min(hop.num_targets, len(boundary))
+            launches = [(heads, self.every_row)] if heads else []
+        for programs, how in launches:
             kernels.aggregate_backward[(programs,)](
                 grad, state, weight, hop.row_start, hop.edge_source, hop.edge_relation, hop.edge_views,
                 state if edge_weight is None else edge_weight, hop.node_query,
-                state if boundary is None else boundary, self.stream_view, out, degree, ties,
+                state if boundary is None else boundary, self.hubs, self.stream_view, out, degree, ties,
                 grad_state, grad_weight, grad_state if grad_edge is None else grad_edge,
                 grad_state if grad_boundary is None else grad_boundary,
                 hop.device_sizes, hop.num_targets, 0 if boundary is None else len(boundary),
                 self.dim, weight.stride(0), weight.stride(1) if weight.size(1) > 1 else 0, STD_EPSILON,
-                HAS_EDGE_WEIGHT=edge_weight is not None, HAS_BOUNDARY=boundary is not None, TO_EDGES=to_edges, NUM_STREAMS=self.num_streams, HAS_VIEW=self.has_view,
-                **self.shape, **self.tile,
+                HAS_EDGE_WEIGHT=edge_weight is not None, HAS_BOUNDARY=boundary is not None, TO_EDGES=to_edges,
+                NUM_STREAMS=self.num_streams, HAS_VIEW=self.has_view, **self.shape, **how,
             )  # fmt: skip
         return grad_state, grad_weight, grad_boundary, grad_edge
 

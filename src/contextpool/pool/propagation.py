@@ -10,18 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
+from contextpool.pool._backend import Backend, runs_on_cpu
 from contextpool.pool._rows import entries_of_rows, numbers_of_rows
 from contextpool.pool.edge_set import EdgeSet
 from contextpool.pool.frontier import Frontier, frontier
 from contextpool.pool.hidden import HiddenEdges, hidden_or_none
 
 MAX_VIEWS = 8
+HUB_EDGES = 64
+"""Entities with more edges than this are hubs: one warp would be at their rows long after all others are done."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +45,12 @@ class Hop:
     node_query: Tensor  # [num_targets] int64
     complete: bool = False
     """Whether every edge is known to be walked."""
+    edge_scale: Tensor | None = None
+    """[K] what to multiply messages with, None for nothing; explanations differentiate by it."""
+    sizes: Tensor | None = None
+    """[2] int64, on the device: the numbers of sources and targets, where the two numbers above are only bounds."""
+    hubs: Tensor | None = None
+    """[H] int32 every target with more than HUB_EDGES edges, perhaps others; those past the targets don't count."""
 
     @property
     def num_edges(self) -> int:
@@ -61,6 +71,13 @@ class Hop:
         return (self.edge_views >> view) & 1 != 0
 
     @cached_property
+    def device_sizes(self) -> Tensor:
+        """[2] int64 on the device of the edges."""
+        if self.sizes is not None:
+            return self.sizes
+        return torch.tensor([self.num_sources, self.num_targets], device=self.edge_source.device)
+
+    @cached_property
     def walked(self) -> Hop:
         """The same hop with no other edges than the walked ones, its columns int64 as torch indexes with."""
         if self.complete:
@@ -75,6 +92,8 @@ class Hop:
             edge_relation=self.edge_relation[kept].long(),
             edge_views=self.edge_views[kept],
             complete=True,
+            hubs=None,
+            edge_scale=None if self.edge_scale is None else self.edge_scale[kept],
         )
 
 
@@ -92,12 +111,21 @@ class Propagation:
     node_query: Tensor  # [M] int64
     node_entity: Tensor  # [M] int64
     row_start: Tensor  # [M + 1] int64, edges sorted by target
-    edge_source: Tensor  # [K] int32
+    edge_source: Tensor
+    """[K] int32; where an edge leads from no node that any layer walks from, M or more."""
     edge_relation: Tensor  # [K] int32
     edge_back: Tensor
     """[K] int32 the edge of the graph that leads from the target back to the source."""
     layer_views: tuple[Tensor, ...]
     """L times [K] uint8; the same tensor L times where views are unions over hops."""
+    edge_scale: Tensor | None = None
+    """[K] what every layer multiplies the messages of an edge with; None for nothing."""
+    sizes: Tensor | None = None
+    """[L + 1] int64 `layer_sizes` on the device, where they were counted there."""
+    hubs: Tensor | None = None
+    """[H] int32 every node with more than HUB_EDGES edges, and unreached ones past them; where they are at hand."""
+    place: Tensor | None = None
+    """[B * N] int64 query * N + entity of the nodes, then of all that was not reached; where it is at hand."""
 
     @property
     def num_queries(self) -> int:
@@ -139,6 +167,9 @@ class Propagation:
             edge_relation=self.edge_relation[:num_edges],
             edge_views=self.layer_views[layer - 1][:num_edges],
             node_query=self.node_query[:num_targets],
+            edge_scale=None if self.edge_scale is None else self.edge_scale[:num_edges],
+            sizes=None if self.sizes is None else self.sizes[layer - 1 : layer + 1],
+            hubs=self.hubs,
         )
 
 
@@ -150,34 +181,62 @@ def build_propagation(
     hidden: HiddenEdges | None = None,
     views: Sequence[Sequence[EdgeSet]] = (),
     layered: bool = False,
+    *,
+    backend: Backend = "auto",
 ) -> Propagation:
     """Nodes and edges for the queries (head [B], relation [B]); `views` are the pooled hops of each view.
 
-    O(B N + edges reached) time and memory, all on the graph's device. An edge of a view that no layer can need
-    is left out. With `layered`, layer l sees a view's hop l alone; otherwise the union of its hops.
+    O(edges reached) time and memory on the CPU, O(B N + edges reached) elsewhere, all on the graph's device. An
+    edge of a view that no layer can need is left out. With `layered`, layer l sees a view's hop l alone; otherwise
+    the union of its hops. Backends as in `expand`.
     """
     if len(views) > MAX_VIEWS:
         raise ConfigError(f"there are {len(views)} context views; an edge has bits for {MAX_VIEWS}.")
     hidden = hidden_or_none(hidden, graph, len(query_head))
     query_head, query_relation = query_head.to(graph.device).long(), query_relation.to(graph.device).long()
-    nodes = _Nodes.of(frontier(graph, query_head, num_layers, hidden))
-    pulled = _pull(graph, nodes, hidden)
-    bits = _view_bits(graph, nodes, pulled, views, num_layers, layered)
-    numbers = torch.arange(len(nodes.query) + 1, device=graph.device)
-    row_start = torch.searchsorted(pulled.target, numbers)
+    reached = frontier(graph, query_head, num_layers, hidden, backend=backend)
+    if runs_on_cpu(backend, graph):
+        from contextpool.pool import _propagation_cpu  # numba is loaded where it is needed
+
+        walked = _propagation_cpu.propagate(reached, views, layered)
+    else:
+        walked = _propagate(reached, views, layered)
+    ends = walked.row_start[torch.tensor(walked.layer_sizes, device=graph.device)]
     return Propagation(
         query_head=query_head,
         query_relation=query_relation,
         graph=graph,
+        layer_edges=tuple(ends.tolist()),
+        **walked._asdict(),
+    )
+
+
+class Walked(NamedTuple):
+    """What of a propagation has to be walked for; fields as there."""
+
+    layer_sizes: tuple[int, ...]
+    node_query: Tensor
+    node_entity: Tensor
+    row_start: Tensor
+    edge_source: Tensor
+    edge_relation: Tensor
+    edge_back: Tensor
+    layer_views: tuple[Tensor, ...]
+
+
+def _propagate(reached: Frontier, views: Sequence[Sequence[EdgeSet]], layered: bool) -> Walked:
+    """With torch operations, on any device."""
+    graph, nodes = reached.graph, _Nodes.of(reached)
+    pulled = _pull(graph, nodes, reached.hidden)
+    return Walked(
         layer_sizes=nodes.layer_sizes,
-        layer_edges=tuple(row_start[torch.tensor(nodes.layer_sizes, device=graph.device)].tolist()),
         node_query=nodes.query,
         node_entity=nodes.entity,
-        row_start=row_start,
+        row_start=torch.searchsorted(pulled.target, torch.arange(len(nodes.query) + 1, device=graph.device)),
         edge_source=pulled.source.int(),
         edge_relation=graph.edge_relation[graph.edge_inverse[pulled.back].long()],
         edge_back=pulled.back.int(),
-        layer_views=bits,
+        layer_views=_view_bits(graph, nodes, pulled, views, reached.num_hops, layered),
     )
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from contextpool.pool.batch import QueryBatch
 from contextpool.pool.propagation import Propagation
+from contextpool.pool.query_batch import OF_QUERIES
 from contextpool.train.queries import KnownRows, TrainingQueries
 
 Step = Callable[[TrainingQueries, QueryBatch], tuple[Tensor, Tensor]]
@@ -149,11 +150,11 @@ class _Inputs:
             edge_back=walk.edge_back[:0],  # no model reads it
             layer_views=tuple(distinct[id(views)] for views in walk.layer_views),
             sizes=None if walk.sizes is None else walk.sizes.clone(),
+            hubs=None if walk.hubs is None else walk.hubs.clone(),
             place=None,
         )
-        self.prepared = QueryBatch(
-            self.walk, _clone(prepared.neighbor_relevance), _clone(prepared.candidate_relevance)
-        )
+        tables = {name: _clone(getattr(prepared, name)) for name in OF_QUERIES}
+        self.prepared = replace(prepared, propagation=self.walk, **tables)
         known = KnownRows(batch.known.begin.clone(), batch.known.end.clone(), batch.known.entity)
         head, relation, answer = batch.head.clone(), batch.relation.clone(), batch.answer.clone()
         self.batch = TrainingQueries(head, relation, answer, batch.hidden_edge.clone(), known)
@@ -169,6 +170,8 @@ class _Inputs:
         torch.remainder(place, max(walk.num_entities, 1), out=mine.node_entity)
         mine.row_start[: len(walk.row_start)].copy_(walk.row_start)
         mine.sizes.copy_(walk.sizes)
+        if mine.hubs is not None and walk.hubs is not None:
+            mine.hubs.copy_(walk.hubs)
         num_edges = len(walk.edge_source)
         mine.edge_source[:num_edges].copy_(walk.edge_source)
         mine.edge_relation[:num_edges].copy_(walk.edge_relation)
@@ -179,7 +182,7 @@ class _Inputs:
                 done.add(id(goal))
         mine.query_head.copy_(walk.query_head)
         mine.query_relation.copy_(walk.query_relation)
-        for name in ("neighbor_relevance", "candidate_relevance"):
+        for name in OF_QUERIES:
             goal, given = getattr(self.prepared, name), getattr(prepared, name)
             if goal is not None:
                 goal.copy_(given)

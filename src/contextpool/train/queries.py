@@ -65,9 +65,7 @@ class TrainingQueries:
     def to(self, device: torch.device) -> TrainingQueries:
         """The same queries with their tensors on `device`."""
         head, relation, answer = self.head.to(device), self.relation.to(device), self.answer.to(device)
-        return TrainingQueries(
-            head, relation, answer, self.hidden_edge.to(device), self.known.to(device)
-        )
+        return TrainingQueries(head, relation, answer, self.hidden_edge.to(device), self.known.to(device))
 
     def other_answers(self) -> tuple[Tensor, Tensor]:
         """Row [K] and entity [K] of the known answers of each query other than its own."""
