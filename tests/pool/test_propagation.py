@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -11,6 +12,7 @@ import torch
 from contextpool.context.selection import MaskSelector
 from contextpool.errors import ConfigError, DataError
 from contextpool.graph.graph import Graph
+from contextpool.pool._backend import Backend
 from contextpool.pool.edge_set import EdgeSet
 from contextpool.pool.expand import expand
 from contextpool.pool.hidden import HiddenEdges
@@ -21,14 +23,38 @@ from pool.literal import Case, Triple, literal_reach, random_case, visible_edges
 from support import amount
 
 CASES = amount(150, 3_000)
+BACKENDS: tuple[Backend, ...] = ("cpu", "torch")
 QueryEdge = tuple[int, Triple]
 """A query's number and an edge as labels."""
 
 
 def built(case: Case, layers: int, views: list[list[EdgeSet]], layered: bool = False) -> Propagation:
-    return build_propagation(
-        case.graph, case.query_head, case.query_relation, layers, case.hidden, views, layered
+    """By the compiled backend, found equal to what torch's operations give."""
+    compiled, by_torch = (
+        build_propagation(
+            case.graph,
+            case.query_head,
+            case.query_relation,
+            layers,
+            case.hidden,
+            views,
+            layered,
+            backend=backend,
+        )
+        for backend in BACKENDS
     )
+    check_same(compiled, by_torch)
+    return compiled
+
+
+def check_same(one: Propagation, other: Propagation) -> None:
+    """Every field, in value and in type."""
+    assert (one.layer_sizes, one.layer_edges) == (other.layer_sizes, other.layer_edges)
+    names = ("node_query", "node_entity", "row_start", "edge_source", "edge_relation", "edge_back")
+    columns = [(getattr(one, name), getattr(other, name)) for name in names]
+    for a, b in (*columns, *zip(one.layer_views, other.layer_views, strict=True)):
+        assert a.dtype == b.dtype
+        assert torch.equal(a, b)
 
 
 def reached(case: Case, hops: int) -> list[dict[str, int]]:
@@ -155,6 +181,29 @@ def test_view_bits_are_membership_in_the_given_edge_sets(layered: bool) -> None:
     assert bits_set > CASES
 
 
+def test_threads_share_the_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph and a batch that are large enough for it; the same comes out as on one thread and from torch."""
+    rng = random.Random(0)
+    names = [f"e{number:03}" for number in range(300)]
+    graph = Graph.from_triples(
+        [(rng.choice(names), f"r{rng.randrange(5)}", rng.choice(names)) for _ in range(4_000)]
+    )
+    head = torch.tensor([rng.randrange(graph.num_entities) for _ in range(40)])
+    hidden = HiddenEdges.one_per_query(
+        graph, torch.tensor([rng.randrange(graph.num_edges) for _ in range(40)])
+    )
+    everything = MaskSelector.everything(graph.relation_vocabulary)
+    views = [expand(graph, everything, head, torch.zeros_like(head), 2, hidden).hops]
+    walks = []
+    for num_threads, backend in ((1, "cpu"), (2, "cpu"), (3, "cpu"), (1, "torch")):
+        monkeypatch.setattr(numba, "get_num_threads", lambda count=num_threads: count)
+        walks.append(
+            build_propagation(graph, head, torch.zeros_like(head), 3, hidden, views, backend=backend)  # type: ignore[arg-type]
+        )
+    for walk in walks[1:]:
+        check_same(walks[0], walk)
+
+
 def test_eight_views_have_a_bit_each_and_nine_are_refused() -> None:
     case = random_case(3, depends_on_entity=False)
     views = [random_edge_sets(case, 1, random.Random(seed)) for seed in range(MAX_VIEWS)]
@@ -198,11 +247,12 @@ def test_an_isolated_head_a_graph_without_facts_and_an_empty_batch() -> None:
     for world, heads in ((graph, [2]), (empty, [0, 1]), (graph, []), (empty, [])):
         head = torch.tensor(heads, dtype=torch.int64)
         views = [expand(world, everything, head, torch.zeros_like(head), 2).hops]
-        walk = build_propagation(world, head, torch.zeros_like(head), 2, views=views)
-        assert walk.layer_sizes == (len(heads),) * 3
-        for hop in walk.hops:
-            assert hop.num_edges == 0
-            assert hop.row_start.tolist() == [0] * (len(heads) + 1)
+        for backend in BACKENDS:
+            walk = build_propagation(world, head, torch.zeros_like(head), 2, views=views, backend=backend)
+            assert walk.layer_sizes == (len(heads),) * 3
+            for hop in walk.hops:
+                assert hop.num_edges == 0
+                assert hop.row_start.tolist() == [0] * (len(heads) + 1)
 
 
 def test_what_is_hidden_has_to_fit_the_queries() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
 import numba
@@ -15,6 +16,7 @@ from torch import Tensor
 from contextpool.graph.graph import Graph
 from contextpool.pool._backend import SCRATCH_BYTES
 from contextpool.pool._bitmap import mark, new_bitmap, take_all
+from contextpool.pool._threads import available_threads, in_threads
 from contextpool.pool.answers import BatchAnswers
 from contextpool.pool.edge_set import EdgeSet
 from contextpool.pool.hidden import HiddenEdges
@@ -82,21 +84,21 @@ def union(a: EdgeSet, b: EdgeSet) -> EdgeSet:
 
 def threads_within(scratch_bytes: int, bytes_per_thread: float, most_work: int) -> int:
     """As many threads as numba may use and the budget allows; one where the work can't be worth more."""
-    available: int = numba.get_num_threads() if most_work > LEAST_WORK else 1
+    available = available_threads() if most_work > LEAST_WORK else 1
     return max(1, min(available, int(scratch_bytes / max(bytes_per_thread, 1))))
 
 
 def in_blocks(task: Callable[[int, int], Result], num_queries: int, num_threads: int) -> list[Result]:
-    """task(first, last) for consecutive blocks of queries, in order. The task has to release the interpreter's lock.
-
-    Plain threads, not numba's: callers may themselves be threads, which not every threading layer survives.
-    """
+    """task(first, last) for consecutive blocks of queries, in order. The task has to release the interpreter's lock."""
     size = -(-num_queries // (BLOCKS_PER_THREAD * num_threads)) if num_threads > 1 else num_queries
     firsts = range(0, num_queries, max(size, 1))
-    if len(firsts) <= 1:
-        return [task(first, num_queries) for first in firsts]
-    with ThreadPoolExecutor(num_threads) as threads:
-        return list(threads.map(lambda first: task(first, min(first + size, num_queries)), firsts))
+    rest = iter(firsts)  # whoever is free takes the next
+
+    def take_blocks() -> list[tuple[int, Result]]:
+        return [(first, task(first, min(first + size, num_queries))) for first in rest]
+
+    done = itertools.chain.from_iterable(in_threads(take_blocks, min(num_threads, len(firsts))))
+    return [result for _, result in sorted(done, key=operator.itemgetter(0))]
 
 
 def _arrays(incidence: Incidence, query_head: Tensor, answers: BatchAnswers, hidden: HiddenEdges) -> _Walk:

@@ -1,0 +1,84 @@
+"""Threads for compiled code that releases the interpreter's lock; they are kept, and the caller works along.
+
+Where torch's OpenMP can be asked, its threads do the work: they wait for torch's next operation in a loop that takes
+a whole core, and threads beside them would get half of it. Elsewhere plain threads are kept. numba's own are not
+used, because callers may themselves be threads, which not every threading layer survives.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+import torch
+
+Result = TypeVar("Result")
+PROCESS = os.getpid()
+"""Threads do not survive a fork: a process that was forked from this one does not use torch's."""
+_InThread = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+def available_threads() -> int:
+    """How many threads numba may use.
+
+    Asked for the first time, numba starts its own threads, and where it finds torch's OpenMP library it sets torch's
+    number to theirs: that is put back.
+    """
+    before = torch.get_num_threads()
+    available: int = numba.get_num_threads()
+    if torch.get_num_threads() != before:
+        torch.set_num_threads(before)
+    return available
+
+
+def in_threads(task: Callable[[], Result], num_threads: int) -> list[Result]:
+    """What simultaneous calls return, as many as there are threads, one of them the caller."""
+    if num_threads <= 1:
+        return [task()]
+    parallel = _parallel_of_torch() if os.getpid() == PROCESS else None
+    if parallel is not None and num_threads <= torch.get_num_threads():
+        return _in_threads_of_torch(parallel, task, num_threads)
+    helpers = _helpers(os.getpid(), num_threads - 1)
+    others = [helpers.submit(task) for _ in range(num_threads - 1)]
+    return [task(), *(other.result() for other in others)]
+
+
+def _in_threads_of_torch(
+    parallel: Callable[..., Any], task: Callable[[], Result], num_threads: int
+) -> list[Result]:
+    results: list[Result] = []
+    errors: list[BaseException] = []
+
+    def call(_: object) -> None:
+        try:
+            results.append(task())
+        except BaseException as error:  # no exception may leave a callback; the caller gets it
+            errors.append(error)
+
+    parallel(_InThread(call), None, num_threads, 0)
+    if errors:
+        raise errors[0]
+    return results
+
+
+@functools.cache
+def _parallel_of_torch() -> Callable[..., Any] | None:
+    """GOMP_parallel(function, argument, threads, flags) of the library that torch is linked with; None without one."""
+    try:
+        parallel = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so")).GOMP_parallel
+    except (OSError, AttributeError):
+        return None
+    parallel.argtypes = [_InThread, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+    parallel.restype = None
+    return parallel
+
+
+@functools.cache
+def _helpers(process: int, count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, thread_name_prefix="contextpool")
