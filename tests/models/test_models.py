@@ -162,7 +162,8 @@ def test_settings_out_of_range_are_refused_by_name(kind: type, settings: dict[st
 
 
 def test_models_by_name() -> None:
-    assert {"anyburl", "drum", "nbfnet", "neural_lp", "redgnn", "walk"} <= set(model_names())
+    baselines = {"anyburl", "compgcn", "drum", "grail", "neural_lp"}
+    assert baselines | {"nbfnet", "redgnn", "walk"} <= set(model_names())
     assert [name_of(model_class(name)) for name in model_names()] == model_names()
     assert [model_class(name).name for name in model_names()] == model_names()
     assert [model_class(name) for name in ("nbfnet", "redgnn", "walk")] == [NBFNet, REDGNN, Walk]

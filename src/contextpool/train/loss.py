@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,25 +33,43 @@ def softmax_loss(scores: Tensor, batch: TrainingQueries) -> Tensor:
     return functional.cross_entropy(without_known(scores, batch), batch.answer.to(scores.device))
 
 
+class Sampled(NamedTuple):
+    """What binary cross entropy compares."""
+
+    candidates: Tensor  # [B, 1 + negatives] the answer first
+    has_negatives: Tensor
+    """[B] False for a query that every entity is known to answer; its negatives mean nothing."""
+
+
+def sample_candidates(
+    batch: TrainingQueries, num_entities: int, *, negatives: int, generator: torch.Generator
+) -> Sampled:
+    """The answer of each query, and entities that are not known to answer it, drawn with replacement."""
+    answer = batch.answer
+    allowed = torch.ones(len(answer), num_entities, dtype=torch.bool, device=answer.device)
+    allowed.scatter_(1, answer[:, None], False)
+    allowed[batch.other_answers()] = False  # [B, N]
+    any_allowed = allowed.any(dim=1)  # [B]
+    chances = (allowed | ~any_allowed[:, None]).float().cpu()
+    drawn = torch.multinomial(chances, negatives, replacement=True, generator=generator).to(answer.device)
+    return Sampled(torch.cat([answer[:, None], drawn], dim=1), any_allowed)
+
+
+def sampled_loss(scores: Tensor, sampled: Sampled, *, temperature: float) -> Tensor:
+    """Binary cross entropy of the answer against the negatives, harder ones weighing more (Sun et al. 2019).
+
+    Scores are those of the candidates [B, 1 + negatives]. The loss is a mean over queries of [B] numbers; nothing of
+    shape [B, B] is ever formed.
+    """
+    positive, negative = scores[:, 0], scores[:, 1:]
+    weight = torch.softmax(negative.detach() / temperature, dim=1)
+    negative_loss = (weight * functional.softplus(negative)).sum(dim=1) * sampled.has_negatives  # [B]
+    return (functional.softplus(-positive) + negative_loss).mean() / 2
+
+
 def adversarial_loss(
     scores: Tensor, batch: TrainingQueries, *, negatives: int, temperature: float, generator: torch.Generator
 ) -> Tensor:
-    """Binary cross entropy of the answer against sampled negatives, harder ones weighing more (Sun et al. 2019).
-
-    The loss is a mean over queries of [B] numbers; nothing of shape [B, B] is ever formed. A query that every
-    entity is known to answer has no negatives.
-    """
-    answer = batch.answer.to(scores.device)
-    rows, entities = (index.to(scores.device) for index in batch.other_answers())
-    allowed = torch.ones(scores.shape, dtype=torch.bool, device=scores.device).scatter(
-        1, answer[:, None], False
-    )
-    allowed[rows, entities] = False  # [B, N]
-    any_allowed = allowed.any(dim=1)  # [B]
-    chances = (allowed | ~any_allowed[:, None]).float().cpu()
-    drawn = torch.multinomial(chances, negatives, replacement=True, generator=generator).to(scores.device)
-    negative = scores.gather(1, drawn)  # [B, negatives]
-    weight = torch.softmax(negative.detach() / temperature, dim=1)
-    positive_loss = functional.softplus(-scores.gather(1, answer[:, None]).squeeze(1))  # [B]
-    negative_loss = (weight * functional.softplus(negative)).sum(dim=1) * any_allowed  # [B]
-    return (positive_loss + negative_loss).mean() / 2
+    """`sampled_loss` where the scores of all entities [B, N] are at hand."""
+    sampled = sample_candidates(batch, scores.size(1), negatives=negatives, generator=generator)
+    return sampled_loss(scores.gather(1, sampled.candidates), sampled, temperature=temperature)

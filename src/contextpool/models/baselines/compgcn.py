@@ -1,0 +1,193 @@
+"""CompGCN (Vashishth, Sanyal, Nitin, Talukdar, ICLR 2020) in a form that needs no vectors of entities.
+
+Published, a state starts as a learned vector of its entity. Here it starts as the mean of the vectors of the relations
+that the entity has, in both directions, so that an entity never seen has one. States belong to (query, entity): they
+are made of the edges of the query's walk, which lacks the query's own fact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from contextpool.errors import ConfigError
+from contextpool.graph.relations import inverse
+from contextpool.kernels.interface import FULL, Message, Stream, aggregate
+from contextpool.models.base import LinkPredictor, padded, scatter_scores
+from contextpool.models.streams import edge_gate
+from contextpool.pool.batch import ContextConfig, QueryBatch
+from contextpool.pool.propagation import Hop, Propagation
+
+Composition = Literal["sub", "mult", "corr"]
+
+
+@dataclass(frozen=True)
+class CompGCNConfig:
+    """Settings of CompGCN."""
+
+    dim: int = 64
+    """Width of the states."""
+    layers: int = 3
+    """How often states are exchanged."""
+    hops: int = 3
+    """How far from the head candidates and the edges that are looked at may be."""
+    composition: Composition = "corr"
+    """Of a state and a relation: difference, product or circular correlation."""
+    mark_head: bool = False
+    """Add the query relation's vector to the head's first state, so that states know where the question is asked."""
+    dropout: float = 0.1
+    """Share of what is received that is dropped in training."""
+
+    def __post_init__(self) -> None:
+        for key in ("dim", "layers", "hops"):
+            if getattr(self, key) < 1:
+                raise ConfigError(f"model.{key} is {getattr(self, key)}; it is at least 1.")
+        if self.composition not in get_args(Composition):
+            allowed = ", ".join(get_args(Composition))
+            raise ConfigError(f"model.composition is {self.composition!r}; it is one of {allowed}.")
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"model.dropout is {self.dropout}; it has to lie in [0, 1).")
+
+
+class CompGCN(LinkPredictor):
+    """DistMult between states of head and candidate; what was not reached has the state of an entity without edges."""
+
+    name: ClassVar[str] = "compgcn"
+    config_class: ClassVar[type] = CompGCNConfig
+    takes_context: ClassVar[bool] = False
+
+    def __init__(
+        self, num_relations: int, config: CompGCNConfig | None = None, context: ContextConfig | None = None
+    ) -> None:
+        super().__init__(num_relations, config, context)
+        self.num_layers = self.settings.hops
+        self.relation = nn.Parameter(torch.empty(2 * num_relations, self.settings.dim))
+        nn.init.xavier_normal_(self.relation)
+        self.layers = nn.ModuleList(
+            CompGCNLayer(num_relations, self.settings) for _ in range(self.settings.layers)
+        )
+        self.query = nn.Embedding(2 * num_relations, self.settings.dim) if self.settings.mark_head else None
+
+    def forward(self, batch: QueryBatch) -> Tensor:
+        walk, relation = batch.propagation, self.relation
+        hop = walk.hops[-1].walked
+        state = self.first_states(batch)
+        for layer in self.layers:
+            state, relation = layer(state, relation, hop)
+        wanted = state[: walk.num_queries] * relation.index_select(0, batch.query_relation)  # [B, D]
+        node_score = (wanted.index_select(0, walk.node_query) * state[:-1]).sum(dim=1).float()
+        unreached = (wanted * state[-1]).sum(dim=1).float()
+        return scatter_scores(batch, node_score, unreached)
+
+    def first_states(self, batch: QueryBatch) -> Tensor:
+        """[M + 1, D] mean vector of each node's relations; the last row is an entity without any."""
+        walk = batch.propagation
+        node, relation, scale = incident_relations(walk, self.num_relations)
+        vectors = self.relation.index_select(0, relation)
+        if scale is not None:
+            vectors = vectors * scale[:, None]
+        size = len(walk.node_query) + 1
+        total = vectors.new_zeros(size, self.settings.dim).index_add(0, node, vectors)
+        state = total / _at_least_one(torch.bincount(node, minlength=size))
+        if self.query is None:
+            return state
+        return state + padded(self.query(batch.query_relation), size)
+
+
+class CompGCNLayer(nn.Module):
+    """Composed messages with weights for facts that lead here, for those that lead away, and for oneself."""
+
+    def __init__(self, num_relations: int, settings: CompGCNConfig) -> None:
+        super().__init__()
+        dim = settings.dim
+        self.num_relations, self.composition = num_relations, settings.composition
+        self.along, self.against, self.stay = (nn.Linear(dim, dim, bias=False) for _ in range(3))
+        self.stay_relation = nn.Parameter(torch.empty(1, dim))
+        nn.init.xavier_normal_(self.stay_relation)
+        self.relation = nn.Linear(dim, dim, bias=False)
+        self.norm = nn.LayerNorm(dim)
+        self.dropout = nn.Dropout(settings.dropout)
+
+    def forward(self, state: Tensor, relation: Tensor, hop: Hop) -> tuple[Tensor, Tensor]:
+        """States [M + 1, D] and relations [2R, D] -> the next ones."""
+        along, against = received(state, relation, hop, self.composition)
+        update = self.dropout(self.along(along)) + self.dropout(self.against(against))
+        update = update + self.stay(composed(state, self.stay_relation, self.composition))
+        return torch.tanh(self.norm(update / 3)), self.relation(relation)
+
+
+def incident_relations(walk: Propagation, num_relations: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Node [K], directed relation [K] and scale [K] of all that leads away from each node, a fact walked either way.
+
+    Whatever leads away from a node inside the last shell is an edge of the walk. What leads away from one in the
+    shell is known only where it leads inside: as an edge into it, turned round.
+    """
+    hop = walk.hops[-1].walked
+    outer = torch.nonzero(hop.edge_target >= hop.num_sources).squeeze(1)
+    node = torch.cat([hop.edge_source, hop.edge_target[outer]])
+    relation = torch.cat([hop.edge_relation, inverse(hop.edge_relation[outer], num_relations)])
+    scale = None if hop.edge_scale is None else torch.cat([hop.edge_scale, hop.edge_scale[outer]])
+    return node, relation, scale
+
+
+def received(state: Tensor, relation: Tensor, hop: Hop, composition: Composition) -> tuple[Tensor, Tensor]:
+    """[M + 1, D] mean of the composed messages along facts, and against them.
+
+    Through the kernel of every other model: no message of an edge is ever stored. A correlation is a product of
+    Fourier transforms, which are taken before and after, of nodes and relations instead of edges.
+    """
+    if composition == "mult":
+        sums = _sums(state, relation, hop, "distmult")
+    elif composition == "sub":
+        states = _sums(state, torch.ones_like(relation), hop, "distmult")
+        relations = _sums(torch.ones_like(state), relation, hop, "distmult")
+        sums = [one - other for one, other in zip(states, relations, strict=True)]
+    else:
+        spectra = _sums(_spectrum(state, conjugate=True), _spectrum(relation), hop, "rotate")
+        sums = [_from_spectrum(spectrum, state.size(1)) for spectrum in spectra]
+    forward = hop.edge_relation < len(relation) // 2
+    along, against = (
+        total / _at_least_one(torch.bincount(hop.edge_target[edges], minlength=len(state)))
+        for total, edges in zip(sums, (forward, ~forward), strict=True)
+    )
+    return along, against
+
+
+def composed(state: Tensor, relation: Tensor, composition: Composition) -> Tensor:
+    """[M, D] of states [M, D] and relations [M or 1, D]; correlation: component k is sum_i state_i relation_(i + k)."""
+    if composition == "sub":
+        return state - relation
+    if composition == "mult":
+        return state * relation
+    spectrum = torch.fft.rfft(state.float()).conj() * torch.fft.rfft(relation.float())
+    correlation: Tensor = torch.fft.irfft(spectrum, n=state.size(1))
+    return correlation
+
+
+def _sums(state: Tensor, relation: Tensor, hop: Hop, message: Message) -> list[Tensor]:
+    """[M + 1, D] sums over the edges of forward relations, and over those of inverse ones."""
+    forward = (torch.arange(len(relation), device=relation.device) < len(relation) // 2)[:, None]
+    streams = [Stream(FULL, relation * forward), Stream(FULL, relation * ~forward)]
+    source, weight = state[: hop.num_sources], edge_gate(None, hop)
+    totals, _ = aggregate(hop, source, streams, message=message, reductions=("sum",), edge_weight=weight)
+    return [padded(total[:, 0], len(state)) for total in totals]
+
+
+def _spectrum(vectors: Tensor, conjugate: bool = False) -> Tensor:
+    """[M, D] -> [M, 2F] real parts, then imaginary ones."""
+    values = torch.fft.rfft(vectors.float())
+    return torch.cat([values.real, -values.imag if conjugate else values.imag], dim=1)
+
+
+def _from_spectrum(spectrum: Tensor, dim: int) -> Tensor:
+    real, imaginary = spectrum.float().chunk(2, dim=1)
+    vectors: Tensor = torch.fft.irfft(torch.complex(real, imaginary), n=dim)
+    return vectors
+
+
+def _at_least_one(count: Tensor) -> Tensor:
+    """[M, 1] to divide by."""
+    return count.clamp(min=1)[:, None]
