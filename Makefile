@@ -7,10 +7,10 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench soak clean
+.PHONY: help demo test check format bench bench-large soak clean
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -40,6 +40,10 @@ format: $(STAMP)  ## rewrite the sources as `make check` wants them
 bench: $(STAMP)  ## benchmarks, printed as ratios within one run
 	@for script in benchmarks/*.py; do echo "==> $$script"; $(BIN)/python $$script || exit 1; done
 
+bench-large: $(STAMP)  ## 10^8 triples mined on disk; needs 3 GB of disk, TEMP=folder says where
+	@$(BIN)/python benchmarks/mining.py --triples 100000000 --entities 10000000 --engines disk $(if $(TEMP),--temp $(TEMP))
+
+# Spark is tested and measured where it is: Java 17 or newer, and $(BIN)/pip install -c constraints.txt -e '.[spark]'
 soak: $(STAMP)  ## the long amounts of the tests
 	@echo "==> running the long tests"
 	@OMP_NUM_THREADS=1 CONTEXTPOOL_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from contextpool.cli.inputs import load_graph, mined
+from contextpool.cli.mine_engines import MiningOptions, engine_counts
 from contextpool.cli.output import console, print_json, table
+from contextpool.errors import ConfigError
 
 if TYPE_CHECKING:
     from contextpool.context.families import ContextFamilies
@@ -22,6 +25,12 @@ RecallOption = Annotated[float, typer.Option(help="Recall a neighbor has to exce
 KeepSelfOption = Annotated[bool, typer.Option("--keep-self", help="Let a relation be its own neighbor.")]
 AlgorithmOption = Annotated[int, typer.Option(help="3: single relations; 1: sets of relations (exact).")]
 SizesOption = Annotated[str, typer.Option(help="Sizes of the sets of algorithm 1, like 1-5 or 4,5.")]
+EngineOption = Annotated[
+    Literal["memory", "disk", "duckdb", "spark"],
+    typer.Option(
+        help="Who counts: memory; disk, in bounded memory; duckdb; spark. The same counts from each."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
@@ -36,19 +45,54 @@ def mine(
     algorithm: AlgorithmOption = 3,
     sizes: SizesOption = "1-5",
     top: Annotated[int, typer.Option(help="Rows to print.", min=1)] = 10,
+    engine: EngineOption = "memory",
+    memory: Annotated[str, typer.Option(help="What disk, duckdb and spark may hold, like 512MiB.")] = "1GiB",
+    master: Annotated[str | None, typer.Option(help="Spark's URL; without it, this machine.")] = None,
+    temp: Annotated[Path | None, typer.Option(help="Folder to spill to; the system's by default.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Store statistics as Parquet.")
+    ] = None,
+    update: Annotated[Path | None, typer.Option(help="Stored statistics of GRAPH to update.")] = None,
+    add: Annotated[Path | None, typer.Option(help="Triples that come to GRAPH; with --update.")] = None,
+    remove: Annotated[Path | None, typer.Option(help="Triples that leave GRAPH; with --update.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Relevant relations as a table: by precision and by recall, side by side.
 
     Without --relation: one row per relation of the graph.
     """
-    context = mined(load_graph(graph), algorithm, min_precision, min_recall, keep_self, sizes)
+    options = MiningOptions(engine, memory, master, temp, output, update, add, remove)
+    context: ContextNeighbors | ContextFamilies
+    if options.wanted_for(graph):
+        context = _engine_context(graph, options, algorithm, min_precision, min_recall, keep_self)
+    else:
+        context = mined(load_graph(graph), algorithm, min_precision, min_recall, keep_self, sizes)
     if algorithm == 1:
         _print_families(context, relation, top, as_json)  # type: ignore[arg-type]
     elif relation is None:
         _print_overview(context, top, as_json)  # type: ignore[arg-type]
     else:
         _print_case_study(context, relation, top, as_json)  # type: ignore[arg-type]
+
+
+def _engine_context(
+    graph: str,
+    options: MiningOptions,
+    algorithm: int,
+    min_precision: float,
+    min_recall: float,
+    keep_self: bool,
+) -> ContextNeighbors:
+    """Algorithm 3 over counts that an engine made, or that were stored and updated."""
+    from contextpool.context.neighbors import ContextNeighbors
+
+    if algorithm != 3:
+        raise ConfigError(
+            f"--algorithm is {algorithm}; engines, --output and --update count pairs of relations, which is "
+            "algorithm 3. Sets of relations are mined in memory, from a triple file or a dataset."
+        )
+    counts = engine_counts(graph, options)
+    return ContextNeighbors(counts, min_precision, min_recall, "keep" if keep_self else "exclude")
 
 
 def neighbor_rows(

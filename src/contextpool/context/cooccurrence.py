@@ -45,7 +45,9 @@ def count_cooccurrence(graph: Graph) -> Cooccurrence:
     """Count a graph's co-occurrences. Its edges are sorted by entity and relation already."""
     relations = graph.relation_vocabulary
     check_relation_count(relations.num_directed)
-    both = _count(graph.row_start.cpu().numpy(), graph.edge_relation.cpu().numpy(), relations.num_directed)
+    both = count_rows(
+        graph.row_start.cpu().numpy(), graph.edge_relation.cpu().numpy(), relations.num_directed
+    )
     return Cooccurrence(relations, both, graph.num_entities)
 
 
@@ -60,7 +62,7 @@ def count_from_columns(
     check_relation_count(2 * num_relations)
     shares = numba.get_num_threads()
     starts, relations = _group_by_entity(head, relation, tail, num_entities, num_relations, shares)
-    return _count(starts, relations, 2 * num_relations)
+    return count_rows(starts, relations, 2 * num_relations)
 
 
 def check_relation_count(num_directed: int) -> None:
@@ -73,8 +75,8 @@ def check_relation_count(num_directed: int) -> None:
         )
 
 
-def _count(starts: npt.NDArray[np.int64], relations: npt.NDArray[np.int32], num_directed: int) -> Counts:
-    """Counts over rows of relations: one matrix a thread, or a single one where matrices are large."""
+def count_rows(starts: npt.NDArray[np.int64], relations: npt.NDArray[np.int32], num_directed: int) -> Counts:
+    """Counts over rows of relations, duplicates allowed: one matrix a thread, or one for all where it is large."""
     matrix_bytes = 8 * num_directed**2
     shares = numba.get_num_threads() if matrix_bytes <= MAX_BYTES_A_THREAD else 1
     counts: Counts = _count_shares(starts, relations, num_directed, shares)

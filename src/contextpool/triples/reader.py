@@ -48,6 +48,20 @@ def read_triples(path: str | Path, *, allow_empty: bool = False) -> Triples:
     return _sorted_vocabularies(ids, entity_ids, relation_ids)
 
 
+def read_label_batches(path: str | Path) -> Iterator[tuple[int, pa.StringArray]]:
+    """A triple file in pieces, for readers that never hold it whole: (first line, fields [3 * lines]), all checked.
+
+    Relations are checked as `read_triples` does; a bad line is an error with its number before its piece is given.
+    """
+    path = Path(path)
+    line = 1
+    for chunk in _chunks_of_lines(path):
+        fields = _fields(chunk, path, line)
+        _check_relations(fields, path, line)
+        yield line, fields
+        line += len(fields) // 3
+
+
 def write_triples(path: str | Path, triples: Iterable[Triple]) -> int:
     """Write triples so that `read_triples` gives them back; returns how many. `.gz` and `.zst` by name.
 
@@ -232,6 +246,16 @@ def _numbered(
             raise TripleFileError(path, line, f"the relation {shortened(labels[code])} {problem}. Rename it.")
     relations = _code_map(codes[:, 1], labels, relation_ids)
     return np.stack([heads[codes[:, 0]], relations[codes[:, 1]], heads[codes[:, 2]]], axis=1)
+
+
+def _check_relations(fields: pa.StringArray, path: Path, first_line: int) -> None:
+    """Refuse a relation label that is ours, naming its first line."""
+    encoded = fields.take(pa.array(np.arange(1, len(fields), 3))).dictionary_encode()
+    for code, label in enumerate(encoded.dictionary.to_pylist()):
+        problem = relation_problem(label)
+        if problem:
+            line = first_line + int(np.flatnonzero(encoded.indices.to_numpy() == code)[0])
+            raise TripleFileError(path, line, f"the relation {shortened(label)} {problem}. Rename it.")
 
 
 def _code_map(codes: npt.NDArray[np.int32], labels: list[str], ids: dict[str, int]) -> Ids:

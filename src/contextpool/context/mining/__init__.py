@@ -1,0 +1,72 @@
+"""Mining engines behind one function: the same counts from memory, disk, DuckDB or Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from contextpool.context.cooccurrence import Cooccurrence
+from contextpool.errors import ConfigError, DataError
+
+Engine = Literal["memory", "disk", "duckdb", "spark"]
+DEFAULT_MEMORY = 1 << 30
+
+
+@dataclass(frozen=True, eq=False)
+class Mined:
+    """What an engine made of a file."""
+
+    counts: Cooccurrence
+    rows: int
+    """Rows read, duplicates included."""
+    engine: Engine
+
+
+def mine_counts(
+    path: str | Path,
+    engine: Engine = "memory",
+    *,
+    memory: int = DEFAULT_MEMORY,
+    master: str | None = None,
+    temp: str | Path | None = None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> Mined:
+    """Co-occurrence counts of a triple file (`mining.source` says which formats), the same from each engine.
+
+    `memory` in bytes bounds what disk, DuckDB and Spark hold beside the interpreter and the counts; `temp` is
+    where they spill; `master` is Spark's URL. `progress` hears (done, of): rows on disk, else statements.
+    """
+    path, folder = Path(path), None if temp is None else Path(temp)
+    if engine not in get_args(Engine):
+        raise ConfigError(f"engine is {engine!r}; it is one of {', '.join(get_args(Engine))}.")
+    if master is not None and engine != "spark":
+        raise ConfigError(f"a master URL is Spark's; the engine is {engine!r}. Use --engine spark.")
+    if folder is not None and not folder.is_dir():
+        raise ConfigError(f"{folder}: there is no such folder for temporary files.")
+    counts, rows = _run(path, engine, memory, master, folder, progress)
+    if rows == 0:
+        raise DataError(f"{path}: the file holds no triples. Expected head, relation and tail in each row.")
+    return Mined(counts, rows, engine)
+
+
+def _run(
+    path: Path, engine: Engine, memory: int, master: str | None, folder: Path | None,
+    progress: Callable[[int, int], None],
+) -> tuple[Cooccurrence, int]:  # fmt: skip
+    if engine == "disk":
+        from contextpool.context.mining.disk import mine_on_disk
+
+        return mine_on_disk(path, memory, folder, progress)
+    if engine == "duckdb":
+        from contextpool.context.mining.sql import mine_with_duckdb
+
+        return mine_with_duckdb(path, memory, folder, progress)
+    if engine == "spark":
+        from contextpool.context.mining.sql import mine_with_spark
+
+        return mine_with_spark(path, memory, master, folder, progress)
+    from contextpool.context.mining.memory import mine_in_memory
+
+    return mine_in_memory(path)

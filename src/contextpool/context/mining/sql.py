@@ -1,0 +1,191 @@
+"""Counting on SQL engines: one statement, run by DuckDB here or by Spark, through ibis, on a cluster.
+
+Both read Parquet. Text is first checked by our own reader and staged as Parquet in a temporary folder: the
+CSV readers of the engines each read some hostile file silently wrong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from contextpool.context.cooccurrence import Cooccurrence, check_relation_count
+from contextpool.context.mining.codes import by_sorted_label
+from contextpool.context.mining.source import COLUMNS, batches, file_kind
+from contextpool.errors import ContextPoolError, MissingExtraError
+
+Progress = Callable[[int, int], None]
+CODES = """
+WITH codes AS (
+  SELECT relation, CAST(ROW_NUMBER() OVER (ORDER BY relation) - 1 AS INTEGER) AS code
+  FROM (SELECT DISTINCT relation FROM triples) AS met
+)
+"""
+"""Relations as small numbers, in their own order."""
+HAS = f"""
+{CODES}, has AS (
+  SELECT DISTINCT head AS entity, 2 * code AS code FROM triples JOIN codes ON triples.relation = codes.relation
+  UNION ALL
+  SELECT DISTINCT tail AS entity, 2 * code + 1 AS code FROM triples JOIN codes ON triples.relation = codes.relation
+)
+"""
+"""The incidence NR_e: each (entity, directed relation) once; relation k is 2 k, inverted 2 k + 1."""
+COOCCURRENCE = f"""
+{HAS}
+SELECT a.code AS code_a, b.code AS code_b, COUNT(*) AS entities
+FROM has AS a JOIN has AS b ON a.entity = b.entity
+WHERE a.code <= b.code
+GROUP BY a.code, b.code
+"""
+"""Entities having both, for each unordered pair of directed relations once."""
+LABELS = f"{CODES} SELECT relation FROM codes ORDER BY code"
+ENTITIES = f"{HAS} SELECT COUNT(DISTINCT entity) AS entities FROM has"
+ROWS = "SELECT COUNT(*) AS rows_read FROM triples"
+
+
+def mine_with_duckdb(
+    path: Path, memory: int, folder: Path | None = None, progress: Progress = lambda done, of: None
+) -> tuple[Cooccurrence, int]:
+    """Counts and rows read by DuckDB, which spills to the temporary folder past `memory` bytes."""
+    duckdb = _imported("duckdb", "sql", "Mining with DuckDB")
+    with _as_parquet(path, folder) as (table, temporary), duckdb.connect() as connection:
+        connection.execute(f"SET memory_limit = '{memory // 2**20}MiB'")
+        connection.execute("SET temp_directory = " + _quoted(temporary / "spill"))
+        connection.execute("SET preserve_insertion_order = false")
+        connection.execute(f"SET threads = {_threads()}")
+        connection.execute(f"CREATE VIEW triples AS SELECT * FROM read_parquet({_quoted(table)})")
+        try:
+            return _collected(lambda query: connection.sql(query).to_arrow_table(), progress)
+        except duckdb.OutOfMemoryException as error:
+            reason = str(error).splitlines()[0]
+            raise ContextPoolError(
+                f"{path}: DuckDB could not mine it within {memory / 2**20:.0f} MiB ({reason}). "
+                "Raise --memory, or use --engine disk."
+            ) from error
+
+
+def mine_with_spark(
+    path: Path,
+    memory: int,
+    master: str | None = None,
+    folder: Path | None = None,
+    progress: Progress = lambda done, of: None,
+) -> tuple[Cooccurrence, int]:
+    """Counts and rows read by Spark, at `master` (a cluster's URL) or in this process' own JVM.
+
+    On a cluster the file, or the temporary folder it is staged in, has to be one that the workers see.
+    """
+    ibis = _imported("ibis", "spark", "Mining with Spark")
+    sql = _imported("pyspark.sql", "spark", "Mining with Spark")
+    with _as_parquet(path, folder) as (table, temporary):
+        own = sql.SparkSession.getActiveSession() is None  # a caller's session is used, and left running
+        session = _spark_session(sql, memory, master, temporary.parent)
+        try:
+            session.read.parquet(table.resolve().as_uri()).createOrReplaceTempView("triples")
+            connection = ibis.pyspark.connect(session)
+            return _collected(lambda query: connection.sql(query, dialect="duckdb").to_pyarrow(), progress)
+        finally:
+            if own:
+                session.stop()
+
+
+def _imported(module: str, extra: str, purpose: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise MissingExtraError(module.partition(".")[0], extra, purpose) from None
+
+
+def _spark_session(sql: Any, memory: int, master: str | None, folder: Path) -> Any:
+    settings = {
+        "spark.driver.memory": f"{max(memory // 2**20, 512)}m",
+        "spark.local.dir": str(folder.resolve()),  # Spark removes its own there when its JVM ends
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.ansi.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    if master is None:
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    builder = sql.SparkSession.builder.appName("contextpool mine").master(master or f"local[{_threads()}]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    try:
+        return builder.getOrCreate()
+    except Exception as error:  # py4j and pyspark raise many kinds: no Java, no such master, no memory
+        reason = str(error).strip().splitlines()
+        raise ContextPoolError(
+            f"Spark did not start at {master or 'this machine'}: {reason[0] if reason else type(error).__name__}. "
+            "It needs Java 17 or newer (`java -version`), and --master a URL that can be reached."
+        ) from error
+
+
+def _threads() -> int:
+    import numba
+
+    return int(numba.get_num_threads())
+
+
+def _quoted(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+@contextlib.contextmanager
+def _as_parquet(path: Path, folder: Path | None) -> Iterator[tuple[Path, Path]]:
+    """The input as a checked Parquet file, itself or a staged copy, and a temporary folder."""
+    with tempfile.TemporaryDirectory(
+        prefix="contextpool-mine-", dir=folder, ignore_cleanup_errors=True
+    ) as name:
+        temporary = Path(name)
+        if file_kind(path) == "parquet":
+            for _ in batches(path):
+                pass  # the checks of the reader: nulls, types, labels
+            yield path, temporary
+        else:
+            yield _staged(path, temporary / "triples.parquet"), temporary
+
+
+def _staged(path: Path, target: Path) -> Path:
+    import pyarrow.parquet as pq
+
+    stream = batches(path)
+    first = next(stream, None)
+    schema = pa.schema([(name, pa.string()) for name in COLUMNS]) if first is None else first.schema
+    with pq.ParquetWriter(target, schema, compression="zstd") as writer:
+        if first is not None:
+            writer.write_batch(first)
+        for batch in stream:
+            writer.write_batch(batch)
+    return target
+
+
+def _collected(query: Callable[[str], pa.Table], progress: Progress) -> tuple[Cooccurrence, int]:
+    """Run the statements with `query` and put their answers into a matrix; `progress` hears of each."""
+    progress(0, 4)
+    rows = int(query(ROWS).column(0)[0].as_py())
+    progress(1, 4)
+    labels: list[str] = query(LABELS).column(0).cast(pa.string()).to_pylist()
+    check_relation_count(2 * len(labels))
+    progress(2, 4)
+    num_entities = int(query(ENTITIES).column(0)[0].as_py())
+    progress(3, 4)
+    counts = query(COOCCURRENCE)
+    both = np.zeros((2 * len(labels), 2 * len(labels)), dtype=np.int64)
+    one, other, entities = (_column(counts, name) for name in ("code_a", "code_b", "entities"))
+    both[one, other] = entities
+    both[other, one] = entities
+    progress(4, 4)
+    return by_sorted_label(both, labels, num_entities), rows
+
+
+def _column(table: pa.Table, name: str) -> npt.NDArray[np.int64]:
+    values: npt.NDArray[np.int64] = table.column(name).to_numpy().astype(np.int64)
+    return values
