@@ -154,7 +154,8 @@ def rows(options: argparse.Namespace) -> list[dict[str, Any]]:
     device = torch.device(options.device)
     bandwidth = copy_bandwidth(device)
     print(
-        f"{machine(device)}; copy {bandwidth / 1e9:,.0f} GB/s; batch {options.batch}, d {options.dim}, L {options.layers}"
+        f"{machine(device)}; copy {bandwidth / 1e9:,.0f} GB/s; "
+        f"batch {options.batch}, d {options.dim}, L {options.layers}"
     )
     found = []
     for setting in options.settings:
@@ -188,7 +189,8 @@ def show(row: dict[str, Any], output: Path | None) -> None:
     print(
         f"{row['setting']:18} {row['context']:8} {row['backend']:10} {row['ms']:9.2f} ms  {row['peak_gib']:5.2f} GiB "
         f"({row['reserved_gib']:5.2f} held)  "
-        f"fewest {row['fewest_gb']:6.2f} GB ({100 * row['bandwidth_share']:4.1f} % of copy)  gathers {row['gathered_gb']:6.2f} GB",
+        f"fewest {row['fewest_gb']:6.2f} GB ({100 * row['bandwidth_share']:4.1f} % of copy)  "
+        f"gathers {row['gathered_gb']:6.2f} GB",
         flush=True,
     )
     if output is not None:
@@ -216,7 +218,8 @@ def profile(trainer: Trainer) -> None:
     kernels.sort(key=lambda event: -event.self_device_time_total)
     total = sum(event.self_device_time_total for event in kernels)
     print(
-        f"    on the device {total / steps / 1e3:.2f} ms a step, {sum(event.count for event in kernels) / steps:.0f} kernels"
+        f"    on the device {total / steps / 1e3:.2f} ms a step, "
+        f"{sum(event.count for event in kernels) / steps:.0f} kernels"
     )
     for event in kernels[:18]:
         print(

@@ -37,7 +37,12 @@ CONTEXTS: dict[str, ContextConfig | None] = {
 """Every way of using context, by name."""
 
 SMALL: dict[str, dict[str, Any]] = {
+    "anyburl": {"length": 2, "constants": False, "paths": 3_000, "seconds": 0.0, "min_support": 1},
+    "compgcn": {"dim": 4, "layers": 2, "hops": 2, "dropout": 0.0},
+    "drum": {"dim": 4, "hidden": 3, "layers": 2, "rank": 2},
+    "grail": {"dim": 4, "layers": 2, "hops": 1, "bases": 2, "attention_dim": 3, "edge_dropout": 0.0},
     "nbfnet": {"dim": 4, "layers": 2},
+    "neural_lp": {"dim": 4, "hidden": 3, "layers": 2, "rank": 2},
     "redgnn": {"dim": 4, "layers": 2, "attention_dim": 3, "dropout": 0.0},
     "walk": {"steps": 3},
 }
@@ -86,13 +91,15 @@ def without_fact(graph: Graph, edge: int) -> Graph:
 def new_model(
     name: str, graph: Graph, context: ContextConfig | None = None, seed: int = 0, **settings: Any
 ) -> LinkPredictor:
-    """A small model with random weights everywhere, also where training would start at zero."""
+    """A small model with random weights everywhere, also where training would start at zero, or with its rules."""
     kind = model_class(name)
     config = kind.config_class(**{**SMALL[name], **settings})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = kind.for_graph(graph, config, context)
         scatter_weights(model)
+    for _ in model.learn(graph, seed):
+        pass
     return model.eval()
 
 

@@ -14,6 +14,7 @@ from contextpool.context.statistics import Statistics
 from contextpool.errors import ConfigError, UnknownNameError
 from contextpool.models.nbfnet import NBFNetConfig
 from contextpool.models.redgnn import REDGNNConfig
+from contextpool.models.registry import model_class
 from contextpool.pool.batch import BatchBuilder, ContextConfig, ViewConfig
 from contextpool.recipe import Recipe, read_recipe, shipped_recipe
 from contextpool.train.config import TrainConfig
@@ -129,7 +130,7 @@ def test_the_recipe_itself_stays_as_it_was() -> None:
         ({"model": {"name": "redgnn", "message": "rotate"}}, r"model\.message is not a setting"),
         ({"context": {"hop": 2}}, r"context\.hop is not a setting\. Did you mean context\.hops\?"),
         ({"context": {"views": [{"min_precison": 0.1}]}}, r"views\.min_precison is .* context\.views\.min_precision\?"),
-        ({"train": {"qqq": 3}}, r"train\.qqq is not a setting\. Known: batch_size, checkpoint_steps,"),
+        ({"train": {"qqq": 3}}, r"train\.qqq is not a setting\. Known: average_last, batch_size, checkpoint_steps,"),
         ({"train": {"epochs": 1.5}}, r"train\.epochs is 1\.5; it has to be of type int"),
         ({"train": {"epochs": True}}, r"train\.epochs is True; it has to be of type int"),
         ({"train": {"lr": "fast"}}, r"train\.lr is 'fast'; it has to be of type float"),
@@ -204,7 +205,8 @@ def test_every_shipped_recipe_loads_and_its_context_can_be_mined() -> None:
         assert name in (own, own.replace("grail-", "published-"))
         if name == own:
             assert shipped_recipe(recipe.dataset, recipe.model, in_context) == recipe
-        BatchBuilder(graph, recipe.model_config().layers, recipe.context, Statistics.of(graph))
+        model = model_class(recipe.model)(graph.num_relations, recipe.model_config(), recipe.context)
+        BatchBuilder(graph, model.num_layers, recipe.context, Statistics.of(graph))
 
 
 def test_a_setting_without_a_shipped_recipe_has_none() -> None:

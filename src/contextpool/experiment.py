@@ -28,9 +28,11 @@ from contextpool.pool.batch import BatchBuilder, ContextConfig
 from contextpool.predict import Predictor
 from contextpool.recipe import Recipe, checked, context_from
 from contextpool.train.config import TrainConfig
+from contextpool.train.learning import learn_from_graph
 from contextpool.train.loop import Outcome, Progress, Trainer, Validate
 from contextpool.train.queries import TrainingQueries
 from contextpool.train.run_folder import RunFolder
+from contextpool.train.tracking import OnEvent, Tracker, chosen_tracker, tracked
 from contextpool.triples.catalog import load_dataset
 from contextpool.triples.dataset import Dataset, Protocol
 
@@ -49,8 +51,12 @@ def train(
     train: TrainConfig | Mapping[str, Any] | None = None,
     overwrite: bool = False,
     progress: ProgressCallback | None = None,
+    track: str | Tracker | None = None,
 ) -> Predictor:
-    """Train a model on a dataset and return its Predictor; `output` is the run folder to write."""
+    """Train a model on a dataset and return its Predictor; `output` is the run folder to write.
+
+    `track` sends the curves elsewhere, too: "tensorboard", "mlflow", "wandb", or a `Tracker`.
+    """
     data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
     name = model if isinstance(model, str) else name_of(model)
     chosen: TrainConfig = (
@@ -58,7 +64,14 @@ def train(
     )
     recipe = Recipe(data.name, name, dict(settings or {}), _context_of(context), chosen)
     return run_recipe(
-        recipe, data, seed=seed, output=output, device=device, overwrite=overwrite, progress=progress
+        recipe,
+        data,
+        seed=seed,
+        output=output,
+        device=device,
+        overwrite=overwrite,
+        progress=progress,
+        track=track,
     )
 
 
@@ -77,21 +90,24 @@ def run_recipe(
     device: torch.device | str = "cpu",
     overwrite: bool = False,
     progress: ProgressCallback | None = None,
+    track: str | Tracker | None = None,
 ) -> Predictor:
     """Train what a recipe says; with `output` the run can be resumed and loaded."""
+    tracker = chosen_tracker(track, output)
     dataset = dataset or load_dataset(recipe.dataset)
     recipe.model_config()  # what cannot be trained is refused before a folder is made for it
     dataset.with_queries(recipe.train.queries)
-    if output is None:
-        return Experiment(recipe, dataset, seed, device).fit(None, progress)
     config = {
         "recipe": recipe.to_dict(),
         "seed": seed,
         "machine": machine(device),
         "dataset_sha256": fingerprint(dataset),
     }
-    with RunFolder.create(output, config, overwrite=overwrite) as run:
-        return Experiment(recipe, dataset, seed, device).fit(run, progress)
+    if output is None:
+        with tracked(tracker, config) as on_event:
+            return Experiment(recipe, dataset, seed, device).fit(None, progress, on_event)
+    with RunFolder.create(output, config, overwrite=overwrite) as run, tracked(tracker, config) as on_event:
+        return Experiment(recipe, dataset, seed, device).fit(run, progress, on_event)
 
 
 def resume(
@@ -100,13 +116,16 @@ def resume(
     *,
     device: torch.device | str = "cpu",
     progress: ProgressCallback | None = None,
+    track: str | Tracker | None = None,
 ) -> Predictor:
     """Go on with a run that was cut off; the same weights come out as from one that was not."""
+    tracker = chosen_tracker(track, output)
     with RunFolder.open(output, writing=True) as run:
         recipe = Recipe.from_dict(run.config["recipe"])
         dataset = dataset or load_dataset(recipe.dataset)
         _tell_changes(run, dataset, device)
-        return Experiment(recipe, dataset, int(run.config["seed"]), device).fit(run, progress)
+        with tracked(tracker, run.config) as on_event:
+            return Experiment(recipe, dataset, int(run.config["seed"]), device).fit(run, progress, on_event)
 
 
 def _tell_changes(run: RunFolder, dataset: Dataset, device: torch.device | str) -> None:
@@ -135,11 +154,14 @@ class Experiment:
         self.recipe, self.seed, self.device = recipe, seed, torch.device(device)
         self.dataset = dataset.with_queries(recipe.train.queries)
         self.graph = Graph.from_triples(self.dataset.training_graph).to(self.device)
-        self.statistics = Statistics.of(self.graph) if recipe.context is not None else None
         self.model = self._new_model()
+        counts = recipe.context is not None or self.model.reads_relations
+        self.statistics = Statistics.of(self.graph) if counts else None
         self.predictor = Predictor(
             self.model, self.graph.relation_vocabulary, recipe.context, self.statistics, device=self.device
         )
+        self.outcome: Outcome | None = None
+        """What training came to; None before it, and for a model with nothing to train."""
 
     def _new_model(self) -> LinkPredictor:
         with torch.random.fork_rng(devices=[]):
@@ -148,9 +170,18 @@ class Experiment:
             model = kind.for_graph(self.graph, self.recipe.model_config(), self.recipe.context)
         return model.to(self.device)
 
-    def fit(self, run: RunFolder | None, progress: ProgressCallback | None = None) -> Predictor:
-        """Train, calibrate, and write the run's results."""
-        outcome = self._train(run, progress) if any(True for _ in self.model.parameters()) else None
+    def fit(
+        self,
+        run: RunFolder | None,
+        progress: ProgressCallback | None = None,
+        on_event: OnEvent | None = None,
+    ) -> Predictor:
+        """Learn, train, calibrate, and write the run's results."""
+        told: dict[str, Any] = {"seed": self.seed, "run": run, "progress": progress, "on_event": on_event}
+        outcome = learn_from_graph(self.model, self.graph, self._validate(), **told)
+        if any(True for _ in self.model.parameters()):
+            outcome = self._train(run, progress, on_event)
+        self.outcome = outcome
         fitted = fit_calibration(
             self._selection_scorer,
             self.dataset.validation_queries,
@@ -163,9 +194,17 @@ class Experiment:
             self._write(run, outcome, fitted.to_dict())
         return self.predictor
 
-    def _train(self, run: RunFolder | None, progress: ProgressCallback | None) -> Outcome:
+    def _train(
+        self, run: RunFolder | None, progress: ProgressCallback | None, on_event: OnEvent | None
+    ) -> Outcome:
         queries = TrainingQueries.of(self.dataset.training_queries, self.graph, self.dataset.training_filter)
-        builder = BatchBuilder(self.graph, self.model.num_layers, self.recipe.context, self.statistics)
+        builder = BatchBuilder(
+            self.graph,
+            self.model.num_layers,
+            self.recipe.context,
+            self.statistics,
+            relation_graph=self.model.reads_relations,
+        )
         trainer = Trainer(
             self.model,
             queries,
@@ -175,6 +214,7 @@ class Experiment:
             seed=self.seed,
             run=run,
             progress=progress,
+            on_event=on_event,
         )
         trainer.resume()
         return trainer.fit()
@@ -212,6 +252,9 @@ class Experiment:
             run.save_tensors("context.safetensors", *self.statistics.to_tensors())
         weights = {name: value.detach().cpu() for name, value in self.model.state_dict().items()}
         run.save_tensors("model.safetensors", weights, {"model": self.recipe.model})
+        rules = "".join(f"{line}\n" for line in self.model.rules_text(self.graph.relation_vocabulary))
+        if rules:
+            run.write_text("rules.txt", rules)
         run.write_text("README.md", model_card(self.recipe, self.dataset, self.seed, metrics))
         run.write_json("metrics.json", metrics)
 
@@ -228,7 +271,7 @@ def load(path: str | Path, *, device: torch.device | str = "cpu") -> Predictor:
     except RuntimeError as error:
         raise CheckpointError(f"{path}: the weights do not fit the recipe ({error}).") from error
     statistics = None
-    if recipe.context is not None:
+    if recipe.context is not None or model.reads_relations:
         statistics = Statistics.from_tensors(relations, *run.load_tensors("context.safetensors"))
     stored = run.read_json("metrics.json")["calibration"]["calibration"]
     calibration = None if stored is None else Calibration.from_dict(stored)
@@ -326,9 +369,12 @@ def _commit() -> str | None:
     folder = Path(__file__).resolve().parents[2]
     if not (folder / ".git").exists():
         return None
-    found = subprocess.run(
-        ["git", "-C", str(folder), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-    )
+    try:
+        found = subprocess.run(
+            ["git", "-C", str(folder), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+        )
+    except OSError:  # a checkout on a machine without git
+        return None
     return found.stdout.strip() or None
 
 

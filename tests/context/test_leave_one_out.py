@@ -43,7 +43,7 @@ def test_counts_equal_a_recount_without_the_fact_for_every_edge() -> None:
         asked = [relation, inverse(relation, graph.num_relations)]
         found = own.for_queries(relation, torch.arange(graph.num_edges))
         precision = torch.stack([found.precision(row) for row in (0, 1)], dim=1)  # [2T, 2, 2R]
-        recall = torch.stack([found.recall(row, asked[row]) for row in (0, 1)], dim=1)
+        recall = torch.stack([found.recall(row) for row in (0, 1)], dim=1)
         for edge, rows in enumerate(torch.stack(asked, dim=1).tolist()):
             recount = count_cooccurrence(without_fact(graph, edge))
             assert found.both[edge].tolist() == recount.both[rows].tolist()
@@ -99,14 +99,14 @@ def test_a_world_done_by_hand() -> None:
     """a has r once and s; hiding (a, r, b) leaves nobody with both; b keeps r^-1 because of c."""
     graph = Graph.from_triples([("a", "r", "b"), ("c", "r", "b"), ("a", "s", "b")])
     own = CountsOf(graph, count_cooccurrence(graph))
-    r, s, r_back, s_back = range(4)
+    r, s, _, s_back = range(4)
     edge = torch.tensor([graph.edge_id("a", "r", "b")])
     counts = own.for_queries(torch.tensor([r]), edge)
     assert own.both[r].tolist() == [2, 1, 0, 0]
     assert counts.both[0].tolist() == [[1, 0, 0, 0], [0, 0, 1, 1]]
     assert counts.support[0].tolist() == [1, 1, 1, 1]
     assert counts.precision(0)[0, s] == 0
-    assert counts.recall(1, torch.tensor([r_back]))[0, s_back] == 1
+    assert counts.recall(1)[0, s_back] == 1
     _, head_set, _, tail_set = own.sets_without(edge)
     assert head_set[0].tolist() == [False, True, False, False]
     assert tail_set[0].tolist() == [False, False, True, True]

@@ -31,6 +31,12 @@ REFINED = ContextConfig(
 MODEL: dict[str, Any] = {"relation_encoder": True, "relation_layers": 2, "exclude_head": True}
 
 
+def context_of(way: Any) -> ContextConfig | None:
+    if way == "plain":
+        return None
+    return REFINED if way == "refined" else ContextConfig(views=VIEWS, hops=2, control=way)
+
+
 def results_on(
     device: str,
     model: LinkPredictor,
@@ -54,9 +60,7 @@ def results_on(
 @pytest.mark.parametrize("way", ["plain", "refined", "duplicate", "random", "shuffled", "complement"])
 @pytest.mark.parametrize("by", [None, "uniform", "relevance"])
 def test_scores_and_gradients_are_those_of_the_cpu(name: str, way: Any, by: Any) -> None:
-    context = {"plain": None, "refined": REFINED}.get(way, ContextConfig(views=VIEWS, hops=2))
-    if context is not None and context is not REFINED:
-        context = ContextConfig(views=VIEWS, hops=2, control=way)
+    context = context_of(way)
     for seed in range(CASES):
         graph = crowded_graph(seed)
         model = gentle_model(name, graph, context, seed, **(MODEL if way in ("plain", "refined") else {}))

@@ -253,10 +253,10 @@ def test_a_graph_is_counted_once(context: ContextConfig | None, renumbered: bool
 def test_threads_that_come_at_once_wait_for_the_first_to_count(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[Graph] = []
 
-    def slowly(graph: Graph, *rest: Any) -> BatchBuilder:
+    def slowly(graph: Graph, *rest: Any, **named: Any) -> BatchBuilder:
         counted.append(graph)
         time.sleep(0.05)
-        return BatchBuilder(graph, *rest)
+        return BatchBuilder(graph, *rest, **named)
 
     monkeypatch.setattr("contextpool.predict.predictor.BatchBuilder", slowly)
     answers_in_threads(predictor_of(FAMILIES, None), FAMILIES, [("f1", "parent of")] * 4)

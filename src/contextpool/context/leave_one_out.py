@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from contextpool.context.cooccurrence import Cooccurrence
+from contextpool.context.relevance import shrunk_ratio
 from contextpool.graph.graph import Graph
 from contextpool.graph.relation_sets import WORD_BITS, entity_words
 from contextpool.graph.relations import inverse
@@ -25,32 +26,51 @@ class QueryCounts:
     """[B, 2, 2R] int64 entities having (the query relation, its inverse) and each relation."""
     support: Tensor
     """[B, 2R] int64 entities having each relation."""
+    own: Tensor
+    """[B, 2] int64 entities having (the query relation, its inverse)."""
+    shrinkage: float = 0.0
+    """See `relevance.shrunk_ratio`."""
+    num_entities: int = 1
 
     def precision(self, row: int) -> Tensor:
         """[B, 2R] P(query | neighbor); row 0 for the query relation, 1 for its inverse."""
-        return self.both[:, row].double() / self.support.clamp(min=1)
+        return self._ratio(row, self.support, self.own[:, row, None])
 
-    def recall(self, row: int, query_relation: Tensor) -> Tensor:
-        """[B, 2R] P(neighbor | query); `query_relation` [B] is the relation that `row` stands for."""
-        own = self.support.gather(1, query_relation[:, None]).clamp(min=1)
-        return self.both[:, row].double() / own
+    def recall(self, row: int) -> Tensor:
+        """[B, 2R] P(neighbor | query); rows as for precision."""
+        return self._ratio(row, self.own[:, row, None], self.support)
+
+    def _ratio(self, row: int, support: Tensor, wanted: Tensor) -> Tensor:
+        both = self.both[:, row].double()
+        if self.shrinkage == 0:
+            return both / support.clamp(min=1)
+        return shrunk_ratio(both, support.double(), wanted.double(), self.shrinkage, self.num_entities)
+
+    def relevance(self) -> Tensor:
+        """[B, 4, 2R] float32: precision and recall for the query relation, then for its inverse."""
+        rows = [self.precision(0), self.recall(0), self.precision(1), self.recall(1)]
+        return torch.stack(rows, dim=1).float()
 
 
 class CountsOf:
     """Counts and relation sets of one graph on a device, ready to be asked with facts left out."""
 
-    def __init__(self, graph: Graph, counts: Cooccurrence) -> None:
-        self.num_relations = graph.num_relations
+    def __init__(self, graph: Graph, counts: Cooccurrence, shrinkage: float = 0.0) -> None:
+        self.num_relations, self.num_entities = graph.num_relations, counts.num_entities
+        self.shrinkage = shrinkage
+        self.shrinking = torch.tensor(
+            [shrinkage, max(self.num_entities, 1)], dtype=torch.float64, device=graph.device
+        )
         self.both = torch.from_numpy(counts.both.copy()).to(graph.device)  # [2R, 2R]
         self.support = self.both.diagonal().clone()  # [2R]
         self._graph = graph
-        self._words = torch.from_numpy(entity_words(graph).view("int64")).to(graph.device)  # [N, W]
-        self._only_one = _is_only_edge_of_its_pair(graph)  # [2T]
+        self.words = torch.from_numpy(entity_words(graph).view("int64")).to(graph.device)  # [N, W]
+        self.only_one = _is_only_edge_of_its_pair(graph)  # [2T]
 
     def relation_sets(self, entity: Tensor) -> Tensor:
         """[B, 2R] whether each of the entities [B] has each relation."""
         shifts = torch.arange(WORD_BITS, device=entity.device)
-        bits = (self._words[entity][:, :, None] >> shifts) & 1  # [B, W, 64]
+        bits = (self.words[entity][:, :, None] >> shifts) & 1  # [B, W, 64]
         return bits.flatten(1)[:, : 2 * self.num_relations] != 0
 
     def for_queries(self, query_relation: Tensor, hidden_edge: Tensor) -> QueryCounts:
@@ -67,13 +87,14 @@ class CountsOf:
             support[hiding] = support[hiding].scatter(
                 1, rows[hiding], both[hiding].gather(2, rows[hiding][:, :, None])[..., 0]
             )
-        return QueryCounts(both, support)
+        own = support.gather(1, rows)
+        return QueryCounts(both, support, own, self.shrinkage, self.num_entities)
 
     def _lost(self, rows: Tensor, edge: Tensor) -> Tensor:
         """[B, 2, 2R] how many entities (head, tail) stop having both relations when the edge is hidden."""
         head, tail = self._graph.edge_head[edge].long(), self._graph.edge_tail[edge].long()
-        head_loses = self._only_one[edge]  # [B] the query relation
-        tail_loses = self._only_one[self._graph.edge_inverse[edge].long()]  # [B] its inverse
+        head_loses = self.only_one[edge]  # [B] the query relation
+        tail_loses = self.only_one[self._graph.edge_inverse[edge].long()]  # [B] its inverse
         loop = head == tail
         nothing = torch.zeros_like(loop)
         lost = self._lost_by(head, rows, torch.stack([head_loses, tail_loses & loop], dim=1))
@@ -95,8 +116,8 @@ class CountsOf:
         head_set, tail_set = self.relation_sets(head), self.relation_sets(tail)
         loop = head == tail
         for sets, first, second in ((head_set, edge, back), (tail_set, back, edge)):
-            _drop(sets, self._graph.edge_relation[first].long(), self._only_one[first])
-            _drop(sets, self._graph.edge_relation[second].long(), self._only_one[second] & loop)
+            _drop(sets, self._graph.edge_relation[first].long(), self.only_one[first])
+            _drop(sets, self._graph.edge_relation[second].long(), self.only_one[second] & loop)
         return head, head_set, tail, tail_set
 
 

@@ -45,7 +45,8 @@ def aggregate(
     `state` [num_sources, D] -> per stream [num_targets, len(reductions), D], and per stream the number of
     messages that were reduced [num_targets] (the boundary counts as one). A target without messages gets
     zeros. `boundary` [at most num_targets, D] joins every target's messages as one more, zeros where it has no
-    row; `edge_weight` [K] multiplies messages. Edges whose source has no state yet send nothing. max and min pass their gradient to the messages that attain them, ties share it.
+    row; `edge_weight` [K] multiplies messages. Edges whose source has no state yet send nothing. max and min
+    pass their gradient to the messages that attain them, ties share it.
     """
     check(message, reductions)
     if boundary is not None:

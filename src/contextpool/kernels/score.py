@@ -21,7 +21,9 @@ def node_scores(
     *,
     backend: Backend = "auto",
 ) -> Tensor:
-    """last . relu(weight state + by_query[node_query]) + last_bias: [M, D], [B, H], [M], [H, D], [1, H], [1] -> [M].
+    """Scores [M]: last . relu(weight state + by_query[node_query]) + last_bias.
+
+    `state` is [M, D], `by_query` [B, H], `node_query` [M], `weight` [H, D], `last` [1, H], `last_bias` [1].
 
     `by_query` is the query's part of the first product, the same for all nodes of a query.
     """

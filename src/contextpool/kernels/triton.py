@@ -22,7 +22,7 @@ from contextpool.pool.propagation import HUB_EDGES, Hop
 
 MESSAGES = {"distmult": 0, "transe": 1, "rotate": 2}
 TILE = 256
-"""Elements of an [E, D] tile, for one warp. Fewer leave more warps to a multiprocessor, more put more edges in flight."""
+"""Elements of an [E, D] tile, for one warp: fewer leave room for more warps, more put more edges in flight."""
 MAX_DIM = 512
 NO_LIMIT = 2**31 - 1
 

@@ -42,7 +42,7 @@ class UpdateWeights:
 def triton_takes(dim: int, num_reductions: int) -> bool:
     """Whether the fused pass is made for states of so many columns: powers of two, within what a processor holds."""
     powers = all(size & (size - 1) == 0 for size in (dim, num_reductions))
-    return powers and 16 <= dim and dim * num_reductions <= TRITON_MAX_WIDTH
+    return powers and dim >= 16 and dim * num_reductions <= TRITON_MAX_WIDTH
 
 
 def update_states(

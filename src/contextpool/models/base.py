@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
 
+from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
+from contextpool.graph.relations import RelationVocabulary
 from contextpool.pool.batch import ContextConfig, QueryBatch
+
+
+@dataclass(frozen=True)
+class Learning:
+    """How far `LinkPredictor.learn` has come."""
+
+    done: float
+    """Share of what it was given, in [0, 1]."""
+    seconds_left: float
+    """At the most."""
+    figures: Mapping[str, int]
+    """What was found so far, such as the number of rules; the same for the same seed."""
+    snapshot: bool
+    """Whether the model answers with all that was found so far, and is to be evaluated as it is."""
 
 
 class LinkPredictor(nn.Module):
@@ -18,12 +35,16 @@ class LinkPredictor(nn.Module):
     name: ClassVar[str]
     config_class: ClassVar[type]
     """A frozen dataclass of the model's own settings."""
+    takes_context: ClassVar[bool] = True
+    """Whether the model can be built with context."""
     num_layers: int
     settings: Any
 
     def __init__(self, num_relations: int, config: Any = None, context: ContextConfig | None = None) -> None:
         """`num_relations` is R, `config` an instance of `config_class`; without context it is the plain model."""
         super().__init__()
+        if context is not None and not self.takes_context:
+            raise ConfigError(f"context: {self.name} takes none. Leave it out (context = false, --plain).")
         self.num_relations = num_relations
         self.settings = config if config is not None else self.config_class()
 
@@ -32,9 +53,38 @@ class LinkPredictor(nn.Module):
         """A new model for a training graph; override where it needs more of the graph than its relations."""
         return cls(graph.num_relations, config, context)
 
+    def learn(self, graph: Graph, seed: int = 0) -> Iterator[Learning]:
+        """Find what is found by looking at the training graph instead of by gradient: for most models nothing.
+
+        Says how far it is as it goes; the last word is a snapshot. All randomness comes from the seed.
+        """
+        yield from ()
+
+    def rules_text(self, relations: RelationVocabulary) -> Iterator[str]:
+        """The rules that the model goes by, one a line, for people to read; most models have none."""
+        yield from ()
+
     def forward(self, batch: QueryBatch) -> Tensor:
         """Scores [B, N], finite, higher is better."""
         raise NotImplementedError
+
+    def scores_of(self, batch: QueryBatch, candidates: Tensor) -> Tensor:
+        """Scores [B, C] of the entities [B, C] alone, as in `forward`; override where the others cost something."""
+        scores: Tensor = self(batch)
+        return scores.gather(1, candidates)
+
+    @property
+    def reads_relations(self) -> bool:
+        """Whether batches have to hold the relevance of all relations to one another (`relation_graph`)."""
+        return False
+
+    def allow_reflexive(self, relation: Tensor) -> None:
+        """Be told directed relations [K] by which training queries lead back to their head; most models don't care."""
+
+    @property
+    def takes_padding(self) -> bool:
+        """Whether batches may have room for more nodes than there are (`Hop.sizes`), all through `kernels`."""
+        return False
 
     def config(self) -> dict[str, Any]:
         """What to build the same model from, as JSON can hold it."""

@@ -7,17 +7,21 @@ from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
 from contextpool.kernels.interface import Message, Reduction, aggregate
+from contextpool.kernels.score import node_scores
+from contextpool.kernels.update import UpdateWeights, triton_takes, update_states
 from contextpool.models.base import LinkPredictor, multi_layer_perceptron, padded, scatter_scores
+from contextpool.models.own_head import OwnHead
+from contextpool.models.relation_encoder import RelationEncoder, check_encoder, vectors_of
 from contextpool.models.streams import ContextStreams, edge_gate
 from contextpool.pool.batch import ContextConfig, QueryBatch
 from contextpool.pool.propagation import Hop
 
 PNA_REDUCTIONS: tuple[Reduction, ...] = ("mean", "max", "min", "std")
-MIN_SCALE = 1e-2
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,12 @@ class NBFNetConfig:
     """Add the previous state to the next."""
     dropout: float = 0.0
     """Share of a layer's output that is dropped in training."""
+    relation_encoder: bool = False
+    """Enrich the vectors of relations by a small network over the graph of relations."""
+    relation_layers: int = 1
+    """Layers of that network."""
+    exclude_head: bool = False
+    """No query is answered with its own head, unless its relation does so in training."""
 
     def __post_init__(self) -> None:
         if self.dim < 1 or self.layers < 1:
@@ -54,6 +64,7 @@ class NBFNetConfig:
             raise ConfigError(f"model.dim is {self.dim}; rotate needs an even one.")
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"model.dropout is {self.dropout}; it has to lie in [0, 1).")
+        check_encoder(self.relation_layers)
 
 
 class NBFNet(LinkPredictor):
@@ -68,7 +79,7 @@ class NBFNet(LinkPredictor):
     ) -> None:
         super().__init__(num_relations, config, context)
         self.num_layers = self.settings.layers
-        self.context = ContextStreams(context)
+        self.context = ContextStreams(context, num_relations)
         self.register_buffer("log_degree", torch.tensor(1.0))  # PNA's constant, the training graph's
         self.query = nn.Embedding(2 * num_relations, self.settings.dim)
         self.layers = nn.ModuleList(
@@ -76,25 +87,58 @@ class NBFNet(LinkPredictor):
             for _ in range(self.settings.layers)
         )
         self.score = multi_layer_perceptron([2 * self.settings.dim, 2 * self.settings.dim, 1])
+        self.encoder = RelationEncoder.of(num_relations, self.settings)
+        self.own_head = OwnHead(num_relations) if self.settings.exclude_head else None
 
     @classmethod
     def for_graph(cls, graph: Graph, config: Any = None, context: ContextConfig | None = None) -> NBFNet:
         """A new model whose PNA constant is the mean of log(degree + 1) over the graph."""
         model = cls(graph.num_relations, config, context)
         model.log_degree.fill_((graph.row_start.diff().double() + 1).log().mean().clamp(min=1e-3))
+        if model.own_head is not None:
+            model.own_head.look_at(graph)
         return model
+
+    @property
+    def reads_relations(self) -> bool:
+        return self.encoder is not None
+
+    def allow_reflexive(self, relation: Tensor) -> None:
+        if self.own_head is not None:
+            self.own_head.allow(relation)
+
+    @property
+    def takes_padding(self) -> bool:
+        """A gate on messages that are not linear in the relation is a number per edge, which padding has none of."""
+        gated = self.context.gate is not None and self.settings.message == "transe"
+        return not gated and triton_takes(self.settings.dim, 4 if self.settings.aggregate == "pna" else 1)
 
     def forward(self, batch: QueryBatch) -> Tensor:
         walk = batch.propagation
         query = self.query(batch.query_relation)  # [B, D]
+        enriched = None if self.encoder is None else self.encoder(batch)  # [2R, D] or [B, 2R, D]
+        if enriched is not None:
+            query = query + vectors_of(enriched, batch.query_relation)
         gates = self.context.gate_table(batch)
         state = query  # [B, D] node b is the head of query b
         for layer, hop in zip(self.layers, walk.hops, strict=True):
-            state = layer(state, hop, query, self.context, gates, self.log_degree)
-        node_query = query[walk.node_query]  # [M, D]
-        node_score = self.score(torch.cat([state, node_query], dim=1)).squeeze(1).float()
-        unreached = self.score(torch.cat([torch.zeros_like(query), query], dim=1)).squeeze(1).float()
-        return self.context.add_candidate_logit(scatter_scores(batch, node_score, unreached), batch)
+            state = layer(state, hop, query, self.context, gates, self.log_degree, enriched)
+        node_score, unreached = self._scores_of(state, query, walk.node_query)
+        scores = self.context.add_candidate_logit(scatter_scores(batch, node_score, unreached), batch)
+        return scores if self.own_head is None else self.own_head(scores, batch)
+
+    def _scores_of(self, state: Tensor, query: Tensor, node_query: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores of nodes [M] and of what a query did not reach [B]: an MLP over (state, query), state 0 for those.
+
+        The query's half of the first product is the same for all nodes of a query: it is done once.
+        """
+        first, last = self.score[0], self.score[-1]
+        assert isinstance(first, nn.Linear)
+        assert isinstance(last, nn.Linear)
+        of_state, of_query = first.weight.split(self.settings.dim, dim=1)
+        by_query = functional.linear(query, of_query, first.bias)  # [B, H]
+        node_score = node_scores(state, by_query, node_query, of_state, last.weight, last.bias)
+        return node_score, last(torch.relu(by_query)).squeeze(1).float()
 
 
 class NBFNetLayer(nn.Module):
@@ -120,6 +164,12 @@ class NBFNetLayer(nn.Module):
         self.norm = nn.LayerNorm(dim) if settings.layer_norm else nn.Identity()
         self.dropout = nn.Dropout(settings.dropout)
         self._match_one_linear_layer(num_streams)
+        self.enrich = nn.Linear(dim, dim, bias=False) if settings.relation_encoder else None
+
+    @property
+    def linears(self) -> list[nn.Linear]:
+        """What projects each stream's aggregates."""
+        return [linear for linear in self.received if isinstance(linear, nn.Linear)]
 
     def _match_one_linear_layer(self, num_streams: int) -> None:
         """Start as one linear layer over [state, all scaled aggregates] would: its fan-in is the sum of theirs."""
@@ -137,36 +187,46 @@ class NBFNetLayer(nn.Module):
         context: ContextStreams,
         gates: Tensor | None,
         log_degree: Tensor,
+        enriched: Tensor | None = None,
     ) -> Tensor:
         """States of the nodes reached before [num_sources, D] -> of those reached now [num_targets, D]."""
         results, degrees = aggregate(
             hop,
             state,
-            context.streams([self._relation_weight(stream, query) for stream in self.relation]),
+            context.streams(
+                [self._relation_weight(stream, query, gates, enriched) for stream in self.relation]
+            ),
             message=self.settings.message,
             reductions=self.reductions,
             boundary=query,  # the heads' nodes come first
-            edge_weight=edge_gate(gates, hop),
+            edge_weight=edge_gate(None if self.gates_weights else gates, hop),
         )
-        before = padded(state, hop.num_targets)
-        update = self.own(before)
-        for linear, result, degree in zip(self.received, results, degrees, strict=True):
-            update = update + self._scaled(linear(result.flatten(1)), degree, log_degree)
-        after: Tensor = self.dropout(torch.relu(self.norm(update)))
-        return after + before if self.settings.short_cut else after
+        weights = UpdateWeights.of(self.own, self.linears, self.norm, log_degree, self.scalers)
+        given = (state, results, degrees, weights)
+        if self.dropout.p == 0 or not self.training:
+            return update_states(*given, short_cut=self.settings.short_cut, sizes=hop.sizes)
+        after: Tensor = self.dropout(update_states(*given, short_cut=False, sizes=hop.sizes))
+        return after + padded(state, hop.num_targets) if self.settings.short_cut else after
 
-    def _relation_weight(self, relation: nn.Module, query: Tensor) -> Tensor:
+    @property
+    def gates_weights(self) -> bool:
+        """Messages that are linear in the relation are gated through it, which costs nothing per edge."""
+        return self.settings.message != "transe"
+
+    def _relation_weight(
+        self,
+        relation: nn.Module,
+        query: Tensor,
+        gates: Tensor | None = None,
+        enriched: Tensor | None = None,
+    ) -> Tensor:
         """[B, 2R, D] or [2R, D]"""
         if self.settings.dependent:
             weight: Tensor = relation(query)
-            return weight.view(len(query), self.num_directed, self.settings.dim)
-        assert isinstance(relation, nn.Embedding)
-        return relation.weight
-
-    def _scaled(self, projected: Tensor, degree: Tensor, log_degree: Tensor) -> Tensor:
-        """PNA's degree scalers are numbers per node: scaling the projection equals projecting scaled copies."""
-        if self.scalers == 1:
-            return projected
-        plain, amplified, damped = projected.chunk(3, dim=1)
-        scale = (degree.log() / log_degree).to(projected.dtype)[:, None]  # degree >= 1: the boundary counts
-        return plain + scale * amplified + damped / scale.clamp(min=MIN_SCALE)
+            weight = weight.view(len(query), self.num_directed, self.settings.dim)
+        else:
+            assert isinstance(relation, nn.Embedding)
+            weight = relation.weight
+        if self.enrich is not None and enriched is not None:
+            weight = weight + self.enrich(enriched)
+        return weight if gates is None or not self.gates_weights else weight * gates[:, :, None]

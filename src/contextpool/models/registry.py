@@ -9,7 +9,12 @@ from contextpool.errors import UnknownNameError, shortened
 from contextpool.models.base import LinkPredictor
 
 _HOME = {
+    "anyburl": "contextpool.models.baselines.anyburl.model:AnyBURL",
+    "compgcn": "contextpool.models.baselines.compgcn:CompGCN",
+    "drum": "contextpool.models.baselines.drum:DRUM",
+    "grail": "contextpool.models.baselines.grail:GraIL",
     "nbfnet": "contextpool.models.nbfnet:NBFNet",
+    "neural_lp": "contextpool.models.baselines.neural_lp:NeuralLP",
     "redgnn": "contextpool.models.redgnn:REDGNN",
     "walk": "contextpool.models.walk:Walk",
 }

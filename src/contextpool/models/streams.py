@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from contextpool.kernels.interface import FULL, Stream
 from contextpool.pool.batch import ContextConfig, QueryBatch
+from contextpool.pool.candidates import FEATURES
 from contextpool.pool.propagation import Hop
 
 GATE_FEATURES = 4
@@ -21,12 +22,17 @@ ARRIVE_FEATURES = 3
 class ContextStreams(nn.Module):
     """The context side of a model."""
 
-    def __init__(self, config: ContextConfig | None) -> None:
+    def __init__(self, config: ContextConfig | None, num_relations: int = 0) -> None:
+        """`num_relations` is R, which a gate with biases needs to know."""
         super().__init__()
         self.config = config
         self.num_views = 0 if config is None else config.num_views
-        self.gate = RelevanceGate() if config is not None and config.gate else None
-        self.arrive = CandidateHead() if config is not None and config.arrive else None
+        self.gate, self.arrive, self.features = None, None, None
+        if config is not None and config.gate:
+            self.gate = RelevanceGate(num_biases=2 * num_relations if config.gate_bias else 0)
+        if config is not None and config.arrive:
+            self.arrive = CandidateHead()
+            self.features = CandidateNetwork() if config.arrive_features else None
 
     @property
     def num_streams(self) -> int:
@@ -52,6 +58,9 @@ class ContextStreams(nn.Module):
             return None
         assert batch.candidate_relevance is not None, "this model needs batches with candidate relevance"
         logit: Tensor = self.arrive(batch.candidate_relevance)
+        if self.features is not None:
+            assert batch.candidate_features is not None, "this model needs batches with candidate features"
+            logit = logit + self.features(batch.candidate_features)
         return logit
 
     def add_candidate_logit(self, scores: Tensor, batch: QueryBatch) -> Tensor:
@@ -61,20 +70,24 @@ class ContextStreams(nn.Module):
 
 
 def edge_gate(table: Tensor | None, hop: Hop) -> Tensor | None:
-    """[K] the gate of each edge of a hop."""
+    """[K] the gate of each edge of a hop, times its scale; None where it has neither."""
     if table is None:
-        return None
-    return table.reshape(-1)[hop.edge_query * table.size(1) + hop.edge_relation.long()]
+        return hop.edge_scale
+    gate = table.reshape(-1)[hop.edge_query * table.size(1) + hop.edge_relation.long()]
+    return gate if hop.edge_scale is None else gate * hop.edge_scale
 
 
 class RelevanceGate(nn.Module):
     """A message weight in (0, 2) from precision, recall, their product, and whether the relation is the query's.
 
-    Starts at 1 for every relation: the plain model.
+    Starts at 1 for every relation: the plain model. With biases, every query relation has offsets of its own to what
+    the sigmoid is taken of: one for all messages, one more for those along itself. Weight decay keeps them small where
+    a relation has few queries to learn them from.
     """
 
-    def __init__(self, hidden: int = 8) -> None:
+    def __init__(self, hidden: int = 8, num_biases: int = 0) -> None:
         super().__init__()
+        self.bias = nn.Parameter(torch.zeros(num_biases, 2)) if num_biases else None  # [2R, 2]
         self.inner = nn.Linear(GATE_FEATURES, hidden)
         self.outer = nn.Linear(hidden, 1)
         nn.init.zeros_(self.outer.weight)
@@ -85,7 +98,11 @@ class RelevanceGate(nn.Module):
         precision, recall = relevance.unbind(dim=2)
         own = nn.functional.one_hot(query_relation, relevance.size(1)).to(relevance.dtype)
         features = torch.stack([precision, recall, precision * recall, own], dim=2)
-        return 2 * torch.sigmoid(self.outer(torch.relu(self.inner(features)))[..., 0])
+        logit = self.outer(torch.relu(self.inner(features)))[..., 0]  # [B, 2R]
+        if self.bias is not None:
+            always, along_itself = nn.functional.embedding(query_relation, self.bias).unbind(dim=1)  # [B]
+            logit = logit + always[:, None] + along_itself[:, None] * own
+        return 2 * torch.sigmoid(logit)
 
 
 class CandidateHead(nn.Module):
@@ -101,3 +118,19 @@ class CandidateHead(nn.Module):
         return sum(
             (weight * feature for weight, feature in zip(self.scale, features, strict=True)), relevance * 0
         )
+
+
+class CandidateNetwork(nn.Module):
+    """A logit from all that is known of a candidate (`candidates.FEATURES`). Starts at 0: without effect."""
+
+    def __init__(self, hidden: int = 8) -> None:
+        super().__init__()
+        self.inner = nn.Linear(len(FEATURES), hidden)
+        self.outer = nn.Linear(hidden, 1)
+        nn.init.zeros_(self.outer.weight)
+        nn.init.zeros_(self.outer.bias)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """[B, N, F] -> [B, N]"""
+        logit: Tensor = self.outer(torch.relu(self.inner(features)))[..., 0]
+        return logit

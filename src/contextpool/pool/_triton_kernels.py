@@ -1,7 +1,8 @@
 """The Triton kernels behind `pool._triton_build`: the walk, pooling and leave-one-out decisions of a batch.
 
 Flags are one byte (or one int32) a (query, entity) or (query, pair), with a bit per context view, so all views
-are pooled at once. Query b does not see edge hidden[b] nor its inverse; -1 hides nothing.
+are pooled at once. Query b does not see edge hidden[b] nor its inverse; -1 hides nothing. With DROPS, it does not see
+the facts either that `dropout.DropRule` drops.
 """
 
 from __future__ import annotations
@@ -11,15 +12,39 @@ import triton.language as tl
 
 
 @triton.jit
+def _mixed(value):
+    """`graph.hashing.mixed`: int64 -> int64 in [0, 2**32)."""
+    value = value & 0xFFFFFFFF
+    value = ((value ^ (value >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
+    value = ((value ^ (value >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF
+    return value ^ (value >> 16)
+
+
+@triton.jit
+def _kept(ok, edge, query, edge_inverse, edge_relation, salt, threshold, num_directed):
+    """Those of the edges that are `ok` which a query does not drop."""
+    back = tl.load(edge_inverse + edge, mask=ok, other=0)
+    relation = tl.load(edge_relation + edge, mask=ok, other=0)
+    fact = tl.minimum(edge, back).to(tl.int64)
+    hashed = _mixed(_mixed(fact) ^ tl.load(salt + query))
+    return ok & (hashed >= tl.load(threshold + query * num_directed + relation, mask=ok, other=0))
+
+
+@triton.jit
 def reach_kernel(
     first_hop,  # [B, N] uint8, 255 where not reached yet
     edge_head,
     edge_tail,
     edge_inverse,
+    edge_relation,
     hidden,  # [B] int64
+    salt,  # [B] int64, or anything without DROPS
+    threshold,  # [B, 2R] int64, or anything without DROPS
     hop,
     num_entities,
     num_edges,
+    num_directed,
+    DROPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Entities one edge away from those reached at `hop - 1`. Every edge looks from its head at its tail."""
@@ -28,6 +53,8 @@ def reach_kernel(
     hiding = tl.load(hidden + query)
     back = tl.load(edge_inverse + tl.maximum(hiding, 0))
     ok = (edge < num_edges) & ((hiding < 0) | ((edge != hiding) & (edge != back)))
+    if DROPS:
+        ok = _kept(ok, edge, query, edge_inverse, edge_relation, salt, threshold, num_directed)
     row = first_hop + query * num_entities
     tail = tl.load(edge_tail + edge, mask=ok, other=0)
     head = tl.load(edge_head + edge, mask=ok, other=0)
@@ -70,6 +97,8 @@ def fill_kernel(
     edge_arrival,
     pooled,  # [B, P] uint8, or anything without views
     hidden,
+    salt,
+    threshold,
     node_start,  # [B * N + 1] int64
     edge_source,  # [K] int32
     walked_relation,  # [K] int32
@@ -80,7 +109,9 @@ def fill_kernel(
     num_edges,
     num_entities,
     num_pairs,
+    num_directed,
     HAS_VIEWS: tl.constexpr,
+    DROPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Writes the edges into each node, in the order of its own row: every edge looks from its head at its tail."""
@@ -100,6 +131,8 @@ def fill_kernel(
     hiding = tl.load(hidden + query)
     hidden_back = tl.load(edge_inverse + tl.maximum(hiding, 0))
     seen = ok & ((hiding < 0) | ((edge != hiding) & (edge != hidden_back)))
+    if DROPS:
+        seen = _kept(seen, edge, query, edge_inverse, edge_relation, salt, threshold, num_directed)
     source = tl.load(row + tail, mask=seen, other=2147483647)
     source = tl.where(source < num_sources, source, 2147483647)
     back = tl.load(edge_inverse + edge, mask=ok, other=0)
@@ -131,6 +164,16 @@ def _lost(had, had_first, had_second, relation, first, second, loses_first, lose
 
 
 @triton.jit
+def _shrunk(both, support, wanted, shrinkage):
+    """`relevance.shrunk_ratio`."""
+    more = tl.load(shrinkage)
+    entities = tl.load(shrinkage + 1)
+    return (both.to(tl.float64) * entities + more * wanted.to(tl.float64)) / (
+        entities * (support.to(tl.float64) + more)
+    )
+
+
+@triton.jit
 def decide_kernel(
     query_relation,  # [B] int64
     hidden,  # [B] int64, the fact that counts nowhere
@@ -141,13 +184,15 @@ def decide_kernel(
     words,  # [N, W] int64
     both,  # [2R, 2R] int64
     threshold,  # [V, 2] float64: precision, recall
+    shrinkage,  # [2] float64: entities that are added, entities that were counted
     own_row,  # [B, 2, 2R] uint8, bit v: view v of (query relation, its inverse) allows x
     own_column,  # [B, 2, 2R] uint8, bit v: view v of x allows (query relation, its inverse)
-    relevance,  # [B, 3, 2R] float32: precision and recall of x for the query relation, precision for its inverse
+    relevance,  # [B, 5, 2R] float32: precision and recall of x for the query relation and its inverse, support of x
     num_relations,
     num_words,
     NUM_VIEWS: tl.constexpr,
     KEEP_SELF: tl.constexpr,
+    SHRINKS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Counts without the hidden fact, and what the thresholds make of them. Exact: integers and float64."""
@@ -200,11 +245,17 @@ def decide_kernel(
     support = tl.where(
         relation == first, support_first, tl.where(relation == second, support_second, support)
     )
-    supported = tl.maximum(support, 1).to(tl.float64)
-    precision_first = both_first.to(tl.float64) / supported
-    precision_second = both_second.to(tl.float64) / supported
-    recall_first = both_first.to(tl.float64) / tl.maximum(support_first, 1).to(tl.float64)
-    recall_second = both_second.to(tl.float64) / tl.maximum(support_second, 1).to(tl.float64)
+    if SHRINKS:
+        precision_first = _shrunk(both_first, support, support_first, shrinkage)
+        precision_second = _shrunk(both_second, support, support_second, shrinkage)
+        recall_first = _shrunk(both_first, support_first, support, shrinkage)
+        recall_second = _shrunk(both_second, support_second, support, shrinkage)
+    else:
+        supported = tl.maximum(support, 1).to(tl.float64)
+        precision_first = both_first.to(tl.float64) / supported
+        precision_second = both_second.to(tl.float64) / supported
+        recall_first = both_first.to(tl.float64) / tl.maximum(support_first, 1).to(tl.float64)
+        recall_second = both_second.to(tl.float64) / tl.maximum(support_second, 1).to(tl.float64)
     row_first = tl.zeros([BLOCK], dtype=tl.int32)
     row_second = tl.zeros([BLOCK], dtype=tl.int32)
     column_first = tl.zeros([BLOCK], dtype=tl.int32)
@@ -227,10 +278,12 @@ def decide_kernel(
     tl.store(own_row + place + num_directed, row_second.to(tl.uint8), mask=ok)
     tl.store(own_column + place, column_first.to(tl.uint8), mask=ok)
     tl.store(own_column + place + num_directed, column_second.to(tl.uint8), mask=ok)
-    place = query * 3 * num_directed + relation
+    place = query * 5 * num_directed + relation
     tl.store(relevance + place, precision_first.to(tl.float32), mask=ok)
     tl.store(relevance + place + num_directed, recall_first.to(tl.float32), mask=ok)
     tl.store(relevance + place + 2 * num_directed, precision_second.to(tl.float32), mask=ok)
+    tl.store(relevance + place + 3 * num_directed, recall_second.to(tl.float32), mask=ok)
+    tl.store(relevance + place + 4 * num_directed, support.to(tl.float32), mask=ok)
 
 
 @triton.jit
@@ -288,10 +341,15 @@ def arrive_kernel(
     edge_pair,
     edge_arrival,
     edge_inverse,
+    edge_relation,
     hidden,
+    salt,
+    threshold,
     arriving,  # [B, P] int32, zeros
     num_edges,
     num_pairs,
+    num_directed,
+    DROPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Edges of the hop arrive at (tail, inverse relation); every edge looks back along its own inverse."""
@@ -300,6 +358,8 @@ def arrive_kernel(
     hiding = tl.load(hidden + query)
     back = tl.load(edge_inverse + tl.maximum(hiding, 0))
     ok = (edge < num_edges) & ((hiding < 0) | ((edge != hiding) & (edge != back)))
+    if DROPS:
+        ok = _kept(ok, edge, query, edge_inverse, edge_relation, salt, threshold, num_directed)
     row = query * num_pairs
     bits = tl.load(leaving + row + tl.load(edge_arrival + edge, mask=ok, other=0), mask=ok, other=0)
     some = ok & (bits != 0)
@@ -354,42 +414,3 @@ def leave_kernel(
         tl.store(pooled + row + pairs, (known | result).to(tl.uint8), mask=ok)
     else:
         tl.store(pooled + row + pairs, result.to(tl.uint8), mask=ok)
-
-
-@triton.jit
-def candidate_kernel(
-    relevance,  # [B, 3, 2R] float32
-    hidden,
-    edge_pair,
-    edge_inverse,
-    only_one,
-    entity_start,
-    pair_relation,
-    result,  # [B, N] float32
-    num_directed,
-    num_entities,
-    BLOCK: tl.constexpr,
-):
-    """How much each entity looks like an answer: the best precision of its relations, without the hidden fact's."""
-    query = tl.program_id(1).to(tl.int64)
-    entity = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    ok = entity < num_entities
-    hiding = tl.load(hidden + query)
-    place = tl.maximum(hiding, 0)
-    back = tl.load(edge_inverse + place)
-    gone = tl.load(edge_pair + place).to(tl.int64)
-    gone = tl.where((hiding >= 0) & (tl.load(only_one + place) != 0), gone, -1)
-    gone_back = tl.load(edge_pair + back).to(tl.int64)
-    gone_back = tl.where((hiding >= 0) & (tl.load(only_one + back) != 0), gone_back, -1)
-    pair = tl.load(entity_start + entity, mask=ok, other=0)
-    end = tl.load(entity_start + entity + 1, mask=ok, other=0)
-    best = tl.zeros([BLOCK], dtype=tl.float32)
-    row = relevance + (query * 3 + 2) * num_directed
-    left = tl.max(end - pair, axis=0)
-    while left > 0:
-        active = ok & (pair < end) & (pair != gone) & (pair != gone_back)
-        relation = tl.load(pair_relation + pair, mask=active, other=0)
-        best = tl.maximum(best, tl.load(row + relation, mask=active, other=0.0))
-        pair += 1
-        left -= 1
-    tl.store(result + query * num_entities + entity, best, mask=ok)

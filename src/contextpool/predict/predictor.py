@@ -104,11 +104,17 @@ class Predictor:
         """What makes batches over a prepared graph; built once a graph."""
         return self._builders.get(
             graph,
-            lambda: BatchBuilder(graph, self.model.num_layers, self.context, self._statistics_for(graph)),
+            lambda: BatchBuilder(
+                graph,
+                self.model.num_layers,
+                self.context,
+                self._statistics_for(graph),
+                relation_graph=self.model.reads_relations,
+            ),
         )
 
     def _statistics_for(self, graph: Graph) -> Statistics | None:
-        if self.context is None or self.statistics is None:
+        if self.statistics is None:
             return None
         return self.statistics + Statistics.of(graph) if self.use_statistics == "sum" else self.statistics
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from contextpool.errors import ConfigError
+from contextpool.pool.dropout import DropBy
 from contextpool.train.loss import Loss
 
 
@@ -38,10 +39,20 @@ class TrainConfig:
     """Of the self-adversarial weights, for bce."""
     patience: int = 5
     """Epochs without a better validation MRR after which training stops; 0 for never."""
+    edge_dropout: float = 0.0
+    """Share of the facts that each query of each step does not see."""
+    edge_dropout_by: DropBy = "uniform"
+    """Every fact alike, or the less relevant its relation is to the query's, the more often."""
+    average_last: int = 0
+    """Average the weights of so many last epochs in the end, and keep the average where validation finds it no worse
+    than the best epoch; 0 for no average.
+    """
     queries: Literal["all", "train", "valid"] = "all"
     """Which training queries: every edge, or the published choices."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Of the layers; scores and loss are always fp32."""
+    deterministic: bool = False
+    """On CUDA too, sums in a fixed order: two runs give the same bytes, at about twice the time."""
     checkpoint_steps: int = 500
     """Steps between checkpoints within an epoch; every epoch ends with one."""
 
@@ -52,10 +63,13 @@ class TrainConfig:
         for key in ("lr", "decay", "temperature"):
             if not getattr(self, key) > 0:
                 raise ConfigError(f"train.{key} is {getattr(self, key)}; it has to be positive.")
-        for key in ("weight_decay", "warmup_steps", "clip_norm", "patience"):
+        for key in ("weight_decay", "warmup_steps", "clip_norm", "patience", "average_last"):
             if getattr(self, key) < 0:
                 raise ConfigError(f"train.{key} is {getattr(self, key)}; it cannot be negative.")
+        if not 0 <= self.edge_dropout < 1:
+            raise ConfigError(f"train.edge_dropout is {self.edge_dropout}; it has to lie in [0, 1).")
         choices = {
+            "edge_dropout_by": ("uniform", "relevance"),
             "optimizer": ("adamw", "adam"),
             "schedule": ("cosine", "exponential", "constant"),
             "loss": ("softmax", "bce"),

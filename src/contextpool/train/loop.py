@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import math
+import os
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from contextpool.errors import CheckpointError, NonFiniteError
+from contextpool.graph.graph import Graph
 from contextpool.models.base import LinkPredictor
-from contextpool.pool.batch import BatchBuilder
+from contextpool.pool._backend import has_triton
+from contextpool.pool.batch import BatchBuilder, QueryBatch
+from contextpool.pool.dropout import EdgeDropout
+from contextpool.train.averaging import LastWeights
 from contextpool.train.config import TrainConfig
-from contextpool.train.loss import adversarial_loss, softmax_loss
+from contextpool.train.graphed import GraphedStep
+from contextpool.train.loss import Sampled, sample_candidates, sampled_loss, softmax_loss
 from contextpool.train.queries import TrainingQueries, epoch_batches, mixed_seed
 from contextpool.train.run_folder import RunFolder
+
+STEPS_IN_FLIGHT = 2
+"""How many steps the host may be ahead of the numbers it has read from a device."""
 
 Validate = Callable[[LinkPredictor], float]
 """Validation MRR of a model; made by whoever knows how to evaluate."""
@@ -80,20 +91,34 @@ class Trainer:
         progress: Callable[[Progress], None] | None = None,
         on_event: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
-        self.model, self.queries, self.builder, self.config = model, queries, builder, config
+        self.model, self.builder, self.config = model, builder, config
+        self.queries = queries.to(builder.graph.device)
         self.validate, self.seed, self.run = validate, seed, run
         self.progress, self.on_event = progress, on_event
         self.position = Position()
         self.optimizer = _optimizer(model, config)
         self.steps_per_epoch = math.ceil(len(queries) / config.batch_size)
         self._best: dict[str, Tensor] | None = None
+        self._recent = LastWeights(config.average_last)
+        model.allow_reflexive(self.queries.relation[self.queries.head == self.queries.answer])
         self._started = time.perf_counter()
         self._steps_here = 0
+        self._unsettled: deque[_Launched] = deque()
+        device = builder.graph.device
+        self._side = torch.cuda.Stream(device) if device.type == "cuda" else None
+        simple = config.loss == "softmax" and not config.deterministic and has_triton()
+        self._graphed = (
+            GraphedStep(self._updated, self._rehearsed)
+            if self._side is not None and simple and model.takes_padding
+            else None
+        )
 
     def fit(self) -> Outcome:
         """Train to the end, from wherever the run is; leaves the best weights in the model."""
-        while not self._finished():
-            self._epoch()
+        with _arithmetic(self.builder.graph.device, self.config.deterministic):
+            while not self._finished():
+                self._epoch()
+            self._try_average()
         self._restore_best()
         return Outcome(
             self.position.best_mrr, self.position.best_epoch, self.position.epoch, self.position.history
@@ -105,63 +130,144 @@ class Trainer:
 
     def _epoch(self) -> None:
         place = self.position
-        batches = epoch_batches(len(self.queries), self.config.batch_size, self.seed, place.epoch)
+        device = self.builder.graph.device
+        batches = epoch_batches(len(self.queries), self.config.batch_size, self.seed, place.epoch, device)
         self.model.train()
-        for number, rows in enumerate(batches):
-            if number < place.step:
-                continue
-            place.loss_sum += self._step(self.queries.batch(rows))
+        for batch, prepared in self._prepared_ahead(batches[place.step :]):
+            self._step(batch, prepared)
             place.step += 1
             place.total_steps += 1
             self._steps_here += 1
             self._report_step()
             if place.step % self.config.checkpoint_steps == 0 and place.step < self.steps_per_epoch:
+                self._settle()
                 self._check_weights()
                 self._save("last")
+        self._settle()
         self._end_epoch()
 
-    def _step(self, batch: TrainingQueries) -> float:
+    def take_steps(self, count: int) -> None:
+        """So many steps of training and nothing else, epoch after epoch: what a benchmark times."""
+        device = self.builder.graph.device
+        self.model.train()
+        with _arithmetic(device, self.config.deterministic):
+            while count > 0:
+                batches = epoch_batches(
+                    len(self.queries), self.config.batch_size, self.seed, self.position.epoch, device
+                )
+                for batch, prepared in self._prepared_ahead(batches[:count]):
+                    self._step(batch, prepared)
+                    count -= 1
+                self.position.epoch += 1
+            self._settle()
+
+    def _prepared_ahead(self, batches: Sequence[Tensor]) -> Iterator[tuple[TrainingQueries, QueryBatch]]:
+        """Each batch with what the model reads; on CUDA the next one is built while the device is at this one."""
+        coming, first = None, self.position.step + 1
+        for number, rows in enumerate(batches):
+            current = coming if coming is not None else self._prepare(rows, first + number)
+            coming = None
+            yield current
+            if self._side is not None and number + 1 < len(batches):
+                coming = self._prepare(batches[number + 1], first + number + 1)
+
+    def _prepare(self, rows: Tensor, step: int) -> tuple[TrainingQueries, QueryBatch]:
+        """The batch of step 1, 2, ... of the current epoch."""
+        if self._side is None:
+            return self._built(rows, step)
+        main = torch.cuda.current_stream(rows.device)
+        with torch.cuda.stream(self._side):
+            batch, prepared = self._built(rows, step)
+        main.wait_stream(self._side)
+        for tensor in _tensors_of(batch, prepared):
+            tensor.record_stream(main)
+        return batch, prepared
+
+    def _built(self, rows: Tensor, step: int) -> tuple[TrainingQueries, QueryBatch]:
+        batch, dropout = self.queries.batch(rows), None
+        if self.config.edge_dropout:
+            seed = mixed_seed(self.seed, self.position.epoch, step)
+            dropout = EdgeDropout(self.config.edge_dropout, seed, self.config.edge_dropout_by)
+        return batch, self.builder.build(batch.head, batch.relation, batch.hidden_edge, dropout=dropout)
+
+    def _step(self, batch: TrainingQueries, prepared: QueryBatch) -> None:
         """One update; all its randomness comes from (seed, epoch, step)."""
         device = self.builder.graph.device
         devices = [device] if device.type == "cuda" else []
         seed = mixed_seed(self.seed, self.position.epoch, self.position.step + 1)
+        self._set_rate(learning_rate(self.config, self.position.total_steps, self.steps_per_epoch))
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(seed)
-            loss = self._loss(batch, torch.Generator().manual_seed(seed))
-            value = float(loss.detach())
-            if not math.isfinite(value):
-                raise self._non_finite("the loss", value)
-            self.optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-        self._clip()
-        rate = learning_rate(self.config, self.position.total_steps, self.steps_per_epoch)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            recorded = None if self._graphed is None else self._graphed.step(batch, prepared)
+            if recorded is None:
+                recorded = self._updated(batch, prepared, seed)
+        self._unsettled.append(_Launched(self.position.step + 1, *recorded))
+        self._settle(0 if self._side is None else STEPS_IN_FLIGHT)
+
+    def _updated(
+        self, batch: TrainingQueries, prepared: QueryBatch, seed: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Loss and gradient norm of a batch, the weights updated. On the CPU a bad number stops before they are."""
+        loss = self._loss(batch, prepared, seed)
+        if self._side is None:
+            self._check_finite("the loss", float(loss.detach()), self.position.step + 1)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm or math.inf)
+        if self._side is None:
+            self._check_finite("the gradient's norm", float(norm), self.position.step + 1)
         self.optimizer.step()
-        return value
+        return loss.detach(), norm
 
-    def _loss(self, batch: TrainingQueries, generator: torch.Generator) -> Tensor:
-        prepared = self.builder.build(batch.head, batch.relation, batch.hidden_edge)
+    def _rehearsed(self, batch: TrainingQueries, prepared: QueryBatch) -> None:
+        """The same without an update."""
+        self._loss(batch, prepared, None).backward()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def _set_rate(self, rate: float) -> None:
+        for group in self.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+    def _loss(self, batch: TrainingQueries, prepared: QueryBatch, seed: int | None) -> Tensor:
+        sampled = None if self.config.loss == "softmax" else self._sampled(batch, seed)
         with torch.autocast(
-            self.builder.graph.device.type, dtype=torch.bfloat16, enabled=self.config.precision == "bf16"
+            self.builder.graph.device.type,
+            dtype=torch.bfloat16,
+            enabled=self.config.precision == "bf16",
+            cache_enabled=self._graphed is None,
         ):
-            scores = self.model(prepared)
-        scores = scores.float()
-        if self.config.loss == "softmax":
-            return softmax_loss(scores, batch)
-        return adversarial_loss(
-            scores,
-            batch,
-            negatives=self.config.negatives,
-            temperature=self.config.temperature,
-            generator=generator,
-        )
+            scores = (
+                self.model(prepared)
+                if sampled is None
+                else self.model.scores_of(prepared, sampled.candidates)
+            )
+        if sampled is None:
+            return softmax_loss(scores.float(), batch)
+        return sampled_loss(scores.float(), sampled, temperature=self.config.temperature)
 
-    def _clip(self) -> None:
-        limit = self.config.clip_norm or math.inf
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
-        if not torch.isfinite(norm):
-            raise self._non_finite("the gradient's norm", float(norm))
+    def _sampled(self, batch: TrainingQueries, seed: int | None) -> Sampled:
+        generator = torch.Generator().manual_seed(seed or 0)
+        num_entities = self.builder.graph.num_entities
+        return sample_candidates(batch, num_entities, negatives=self.config.negatives, generator=generator)
+
+    def _settle(self, in_flight: int = 0) -> None:
+        """Read loss and gradient norm of all but the last steps; a number that is not finite ends the run.
+
+        Nothing is validated or saved before all its steps were read.
+        """
+        while len(self._unsettled) > in_flight:
+            launched = self._unsettled.popleft()
+            loss, norm = launched.values()
+            self._check_finite("the loss", loss, launched.step)
+            self._check_finite("the gradient's norm", norm, launched.step)
+            self.position.loss_sum += loss
+
+    def _check_finite(self, what: str, value: float, step: int) -> None:
+        if not math.isfinite(value):
+            raise self._non_finite(what, value, step)
 
     def _check_weights(self) -> None:
         """Before a finished step's weights are validated or saved."""
@@ -170,9 +276,8 @@ class Trainer:
                 value = float(weight[~weight.isfinite()][0])
                 raise self._non_finite(f"a value of {name}", value, self.position.step)
 
-    def _non_finite(self, what: str, value: float, step: int | None = None) -> NonFiniteError:
+    def _non_finite(self, what: str, value: float, step: int) -> NonFiniteError:
         place = self.position
-        step = place.step + 1 if step is None else step
         kept = "The last good checkpoint is kept" if self.run is not None else "Nothing was saved"
         return NonFiniteError(
             f"{what} is {value} at epoch {place.epoch + 1}, step {step}. {kept}; "
@@ -194,8 +299,23 @@ class Trainer:
             self._save("best")
         else:
             place.stale_epochs += 1
+        self._recent.keep(self.model)
         self._save("last")
         self._report_epoch(loss, mrr)
+
+    def _try_average(self) -> None:
+        """Put the average of the last epochs in the place of the best one, where validation finds it no worse."""
+        if len(self._recent) < 2:
+            return
+        place, average = self.position, self._recent.average()
+        self.model.load_state_dict(average)
+        self.model.eval()
+        mrr = self.validate(self.model)
+        kept = mrr >= place.best_mrr
+        if kept:
+            place.best_mrr, place.best_epoch, self._best = mrr, place.epoch, average
+            self._save("best")
+        self._tell({"event": "average", "epochs": len(self._recent), "valid_mrr": mrr, "kept": kept})
 
     def _report_step(self) -> None:
         if self.progress is None:
@@ -223,8 +343,11 @@ class Trainer:
             "loss": loss,
             "valid_mrr": mrr,
             "seconds": round(time.perf_counter() - self._started, 3),
-            "time": time.time(),
         }
+        self._tell(event)
+
+    def _tell(self, event: dict[str, Any]) -> None:
+        event["time"] = time.time()
         if self.run is not None:
             self.run.append_event(event)
         if self.on_event is not None:
@@ -235,7 +358,7 @@ class Trainer:
             return
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         if kind == "last":
-            tensors |= _optimizer_tensors(self.optimizer)
+            tensors |= _optimizer_tensors(self.optimizer) | self._recent.tensors()
         meta = {"position": asdict(self.position), "seed": self.seed}
         self.run.save_checkpoint(kind, tensors, meta, require_finite=kind == "best")
 
@@ -250,6 +373,7 @@ class Trainer:
             )
         self.model.load_state_dict(_part(tensors, "model."))
         _load_optimizer(self.optimizer, _part(tensors, "optimizer."))
+        self._recent.load(_part(tensors, "recent."))
         self.position = Position(**meta["position"])
 
     def _restore_best(self) -> None:
@@ -259,6 +383,58 @@ class Trainer:
         if self._best is not None:
             self.model.load_state_dict(self._best)
         self.model.eval()
+
+
+class _Launched:
+    """A step whose loss and gradient norm may still be on their way from the device."""
+
+    def __init__(self, step: int, loss: Tensor, norm: Tensor) -> None:
+        self.step = step
+        self._event: torch.cuda.Event | None = None
+        self._numbers = torch.stack([loss, norm.to(loss.dtype)])
+        if self._numbers.is_cuda:  # sent to the host without waiting
+            there = torch.empty(2, dtype=self._numbers.dtype, pin_memory=True)
+            self._numbers = there.copy_(self._numbers, non_blocking=True)
+            self._event = torch.cuda.Event()
+            self._event.record()
+
+    def values(self) -> tuple[float, float]:
+        """Loss and norm of the gradient."""
+        if self._event is not None:
+            self._event.synchronize()
+        loss, norm = self._numbers.tolist()
+        return loss, norm
+
+
+@contextmanager
+def _arithmetic(device: torch.device, deterministic: bool) -> Iterator[None]:
+    """TF32 products on CUDA, or sums in a fixed order; as it was before afterwards."""
+    precision = torch.get_float32_matmul_precision()
+    fixed, warns = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    try:
+        if device.type == "cuda":
+            torch.set_float32_matmul_precision("high")
+        if deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
+            torch.use_deterministic_algorithms(True)
+        yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
+        torch.use_deterministic_algorithms(fixed, warn_only=warns)
+
+
+def _tensors_of(*values: Any) -> Iterator[Tensor]:
+    """The tensors that dataclasses hold, the graph's own excepted."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _tensors_of(*value)
+        elif is_dataclass(value) and not isinstance(value, Graph):
+            yield from _tensors_of(*(getattr(value, field.name) for field in fields(value)))
 
 
 def learning_rate(config: TrainConfig, step: int, steps_per_epoch: int) -> float:
@@ -274,7 +450,11 @@ def learning_rate(config: TrainConfig, step: int, steps_per_epoch: int) -> float
 
 def _optimizer(model: LinkPredictor, config: TrainConfig) -> torch.optim.Optimizer:
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
-    return kind(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+    parameters = list(model.parameters())
+    if not parameters or not parameters[0].is_cuda:
+        return kind(parameters, lr=config.lr, weight_decay=config.weight_decay)
+    rate = torch.tensor(config.lr, device=parameters[0].device)  # a tensor: a recorded step reads it
+    return kind(parameters, lr=rate, weight_decay=config.weight_decay, fused=True, capturable=True)
 
 
 def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

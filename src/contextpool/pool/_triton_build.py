@@ -1,0 +1,361 @@
+"""Batches built on the device with Triton: what `build_propagation`, `expand` and `left_out` do, in ~20 launches.
+
+The host waits once a batch, for the sizes of the layers. Views of Algorithm 3 alone; Algorithm 1 and edges hidden
+in other ways than one a query and by dropout take the general path.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from triton import cdiv
+
+from contextpool.context.controls import Control
+from contextpool.context.leave_one_out import CountsOf
+from contextpool.context.neighbors import ContextNeighbors
+from contextpool.context.selection import MaskSelector
+from contextpool.graph.graph import Graph
+from contextpool.graph.relations import inverse
+from contextpool.pool import _triton_candidates as candidates
+from contextpool.pool import _triton_kernels as kernels
+from contextpool.pool.candidates import RAW, features_of
+from contextpool.pool.dropout import DropRule, EdgeDropout
+from contextpool.pool.incidence import cached_per_graph, incidence_of
+from contextpool.pool.propagation import HUB_EDGES, Propagation
+from contextpool.pool.query_batch import QueryBatch
+
+BLOCK = 256
+UNREACHED = 255
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceBuilder:
+    """Builds batches over one graph."""
+
+    graph: Graph
+    num_layers: int
+    counts: CountsOf | None
+    mask: Tensor | None  # [2R, 2R] uint8
+    threshold: Tensor | None  # [V, 2] float64, without meaning where the control's mask is fixed
+    num_views: int
+    num_hops: int
+    layered: bool
+    keep_self: bool
+    control: Control = "none"
+
+    @classmethod
+    def plain(cls, graph: Graph, num_layers: int) -> DeviceBuilder:
+        """Without context."""
+        return cls(graph, num_layers, None, None, None, 0, 0, False, False)
+
+    @classmethod
+    def with_context(
+        cls,
+        graph: Graph,
+        num_layers: int,
+        counts: CountsOf,
+        views: tuple[ContextNeighbors | MaskSelector, ...],
+        *,
+        num_views: int,
+        num_hops: int,
+        layered: bool,
+        keep_self: bool,
+        control: Control = "none",
+    ) -> DeviceBuilder:
+        """With views of Algorithm 3, perhaps none (gate and arrive alone); as duplicates they need not be walked."""
+        mask, threshold = view_mask(views, graph), thresholds(views, graph.device)
+        fixed = (num_views, num_hops, layered, keep_self, control)
+        return cls(graph, num_layers, counts, mask, threshold, *fixed)
+
+    def build(
+        self,
+        query_head: Tensor,
+        query_relation: Tensor,
+        hidden: Tensor,
+        left_out: Tensor,
+        dropout: EdgeDropout | None = None,
+        *,
+        gate: bool = False,
+        arrive: bool = False,
+        features: bool = False,
+        own: bool = False,
+    ) -> QueryBatch:
+        """A batch with relevance of neighbors, of candidates, their features, own relevance; all inputs [B] int64."""
+        decisions = None
+        if self.counts is not None:
+            decisions = self._decide(self.counts, query_relation, left_out)
+        relevance = None if decisions is None else decisions.relevance
+        rule = None
+        if dropout is not None:
+            judged = None if relevance is None else relevance[:, :2]
+            rule = dropout.rule(self.graph, len(query_head), judged, left_out)
+        walk = Walkers(self.graph, query_head, query_relation, hidden, rule)
+        propagation = self._propagation(walk, decisions)
+        if self.counts is None or decisions is None or relevance is None:
+            return QueryBatch(propagation)
+        table, best = None, None
+        if features:
+            raw = raw_features(self.graph, self.counts, decisions, query_relation, left_out)
+            table, best = features_of(raw, self.graph, hidden, self.counts.num_entities), raw[:, 0]
+        elif arrive:
+            best = candidate_relevance(self.graph, self.counts, decisions, left_out)
+        return QueryBatch(
+            propagation,
+            neighbor_relevance=relevance[:, :2].transpose(1, 2) if gate else None,
+            candidate_relevance=best,
+            candidate_features=table,
+            own_relevance=relevance[:, :4] if own else None,
+        )
+
+    def _decide(self, counts: CountsOf, query_relation: Tensor, left_out: Tensor) -> Decisions:
+        size = 2 * self.graph.num_relations
+        mask, threshold = self.mask, self.threshold
+        if mask is None or threshold is None:
+            mask, threshold = view_mask((), self.graph), thresholds((), self.graph.device)
+        thresholded = self.num_views if self.control in ("none", "complement") else 0
+        decisions = decide(
+            self.graph, counts, mask, threshold, thresholded, self.keep_self, query_relation, left_out
+        )
+        if self.control == "none" or not size:
+            return decisions
+        rows = torch.stack([query_relation, inverse(query_relation, self.graph.num_relations)], dim=1)
+        if self.control == "complement":
+            return complemented(decisions, rows, self.num_views)
+        return replace(decisions, own_row=mask[rows], own_column=mask.T[rows])
+
+    def _propagation(self, walk: Walkers, decisions: Decisions | None) -> Propagation:
+        flags: list[Tensor] = []
+        if decisions is not None and self.num_views and self.control != "duplicate":
+            flags = pooled_flags(walk, decisions, self.num_hops, self.layered)
+        found = propagate(walk, self.num_layers, flags, self.layered and bool(flags))
+        if self.control != "duplicate":
+            return found
+        everything = torch.full_like(found.layer_views[0], (1 << self.num_views) - 1)
+        return replace(found, layer_views=(everything,) * self.num_layers)
+
+
+@dataclass(frozen=True, eq=False)
+class Walkers:
+    """B queries with what they may not walk along."""
+
+    graph: Graph
+    head: Tensor  # [B] int64
+    relation: Tensor  # [B] int64
+    hidden: Tensor  # [B] int64, -1 for nothing
+    drop: DropRule | None
+
+    @property
+    def drops(self) -> tuple[Tensor, Tensor]:
+        """Salt and threshold, as kernels read them."""
+        return (self.hidden, self.hidden) if self.drop is None else (self.drop.salt, self.drop.threshold)
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """What context says to each of B queries, its own fact left out of the counts."""
+
+    mask: Tensor  # [2R, 2R] uint8, bit v: view v allows the neighbor, whoever asks
+    own_row: Tensor  # [B, 2, 2R] uint8, instead of the rows of (query relation, its inverse)
+    own_column: Tensor  # [B, 2, 2R] uint8, instead of their columns
+    relevance: Tensor
+    """[B, 5, 2R] float32: precision and recall for the query relation and for its inverse, support."""
+
+
+def complemented(decisions: Decisions, rows: Tensor, num_views: int) -> Decisions:
+    """All bits the other way round but a relation's for itself; rows [B, 2] are the query relation and its inverse."""
+    full = (1 << num_views) - 1
+    own = rows[:, :, None]  # [B, 2, 1] where (query relation, its inverse) have their own places
+
+    def flipped(bits: Tensor) -> Tensor:
+        return (bits ^ full).scatter(2, own, bits.gather(2, own))
+
+    mask = decisions.mask ^ full
+    mask.diagonal().copy_(decisions.mask.diagonal())
+    own_row, own_column = flipped(decisions.own_row), flipped(decisions.own_column)
+    return replace(decisions, mask=mask, own_row=own_row, own_column=own_column)
+
+
+def view_mask(selectors: tuple[ContextNeighbors | MaskSelector, ...], graph: Graph) -> Tensor:
+    """[2R, 2R] uint8 with one bit a view."""
+    size = 2 * graph.num_relations
+    mask = torch.zeros(size, size, dtype=torch.uint8)
+    for view, selector in enumerate(selectors):
+        mask |= torch.from_numpy(selector.mask).to(torch.uint8) << view
+    return mask.to(graph.device)
+
+
+def thresholds(selectors: tuple[ContextNeighbors | MaskSelector, ...], device: torch.device) -> Tensor:
+    """[V, 2] float64: precision and recall that a neighbor has to exceed; a plain mask has none."""
+    mined = [selector for selector in selectors if isinstance(selector, ContextNeighbors)]
+    values = [[selector.min_precision, selector.min_recall] for selector in mined]
+    return torch.tensor(values or [[0.0, 0.0]], dtype=torch.float64, device=device)
+
+
+def decide(
+    graph: Graph,
+    counts: CountsOf,
+    mask: Tensor,
+    threshold: Tensor,
+    num_views: int,
+    keep_self: bool,
+    query_relation: Tensor,
+    left_out: Tensor,
+) -> Decisions:
+    """Decisions for queries [B] whose facts left_out [B] (-1: none) count nowhere."""
+    num_queries, num_directed = len(query_relation), 2 * graph.num_relations
+    own_row = torch.empty(num_queries, 2, num_directed, dtype=torch.uint8, device=graph.device)
+    own_column = torch.empty_like(own_row)
+    relevance = torch.empty(num_queries, 5, num_directed, dtype=torch.float32, device=graph.device)
+    if num_queries and num_directed:
+        kernels.decide_kernel[(num_queries, cdiv(num_directed, BLOCK))](
+            query_relation, left_out, graph.edge_head, graph.edge_tail, graph.edge_inverse, counts.only_one,
+            counts.words, counts.both, threshold, counts.shrinking, own_row, own_column, relevance,
+            graph.num_relations, counts.words.size(1),
+            NUM_VIEWS=num_views, KEEP_SELF=keep_self, SHRINKS=counts.shrinkage > 0, BLOCK=BLOCK,
+        )  # fmt: skip
+    return Decisions(mask, own_row, own_column, relevance)
+
+
+def pooled_flags(walk: Walkers, decisions: Decisions, num_hops: int, layered: bool) -> list[Tensor]:
+    """[B, P] uint8: bit v where view v may leave by the pair. Their union over hops, or with `layered` every hop's."""
+    graph, num_queries = walk.graph, len(walk.head)
+    incidence = incidence_of(graph)
+    shape = (num_queries, incidence.num_pairs)
+    leaving = torch.zeros(shape, dtype=torch.int32, device=graph.device)
+    flags = [torch.zeros(shape, dtype=torch.uint8, device=graph.device)]
+    if not leaving.numel():
+        return flags * (num_hops if layered else 1)
+    answers = (decisions.mask, decisions.own_row, decisions.own_column)
+    kernels.first_leave_kernel[(num_queries,)](
+        walk.head, walk.relation, *answers, incidence.entity_start, incidence.pair_relation, leaving, flags[0],
+        graph.num_relations, incidence.num_pairs, BLOCK=64,
+    )  # fmt: skip
+    for _ in range(1, num_hops):
+        arriving = torch.zeros(shape, dtype=torch.int32, device=graph.device)
+        kernels.arrive_kernel[(cdiv(graph.num_edges, BLOCK), num_queries)](
+            leaving, incidence.edge_pair, incidence.edge_arrival, graph.edge_inverse, graph.edge_relation,
+            walk.hidden, *walk.drops, arriving, graph.num_edges, incidence.num_pairs, 2 * graph.num_relations,
+            DROPS=walk.drop is not None, BLOCK=BLOCK,
+        )  # fmt: skip
+        if layered:
+            flags.append(torch.zeros_like(flags[0]))
+        kernels.leave_kernel[(cdiv(incidence.num_pairs, BLOCK), num_queries)](
+            walk.relation, *answers, incidence.entity_start, incidence.pair_entity, incidence.pair_relation,
+            arriving, leaving, flags[-1], graph.num_relations, incidence.num_pairs,
+            UNITE=not layered, BLOCK=BLOCK,
+        )  # fmt: skip
+    return flags
+
+
+def propagate(walkers: Walkers, num_layers: int, flags: list[Tensor], layered: bool) -> Propagation:
+    """See `build_propagation`; `flags` as `pooled_flags` gives them, none without views."""
+    graph, num_queries = walkers.graph, len(walkers.head)
+    num_entities, device = graph.num_entities, graph.device
+    first_hop = _first_hops(walkers, num_layers)
+    by_hop, order = torch.sort(first_hop.view(-1), stable=True)
+    hops = torch.arange(num_layers + 1, dtype=torch.uint8, device=device)
+    sizes = torch.searchsorted(by_hop, hops, right=True)  # [L + 1]
+    number = torch.empty(len(order), dtype=torch.int32, device=device)
+    number[order] = torch.arange(len(order), dtype=torch.int32, device=device)
+    row_start = torch.zeros(len(order) + 1, dtype=torch.int64, device=device)
+    degree = torch.zeros(len(order), dtype=torch.int64, device=device)
+    if len(order) and graph.num_edges:
+        kernels.degree_kernel[(cdiv(len(order), BLOCK),)](
+            order, graph.row_start, sizes, degree, len(order), num_entities, num_layers, BLOCK=BLOCK
+        )
+    torch.cumsum(degree, 0, out=row_start[1:])
+    both = torch.cat([sizes, row_start[sizes]]).tolist()  # the one place where the host waits
+    layer_sizes, layer_edges = tuple(both[: num_layers + 1]), tuple(both[num_layers + 1 :])
+    num_nodes, num_edges = layer_sizes[-1], layer_edges[-1]
+    columns = [torch.empty(num_edges, dtype=torch.int32, device=device) for _ in range(3)]
+    incidence = incidence_of(graph)
+    views = torch.zeros(num_edges, dtype=torch.uint8, device=device)
+    if num_nodes and num_edges:
+        kernels.fill_kernel[(cdiv(graph.num_edges, BLOCK), num_queries)](
+            number, graph.row_start, graph.edge_head, graph.edge_tail, graph.edge_relation, graph.edge_inverse,
+            incidence.edge_arrival, flags[0] if flags else views, walkers.hidden, *walkers.drops, row_start,
+            *columns, views, num_nodes, layer_sizes[-2], graph.num_edges, num_entities, incidence.num_pairs,
+            2 * graph.num_relations, HAS_VIEWS=bool(flags), DROPS=walkers.drop is not None, BLOCK=BLOCK,
+        )  # fmt: skip
+    node_query = torch.div(order[:num_nodes], max(num_entities, 1), rounding_mode="floor")
+    walk = Propagation(
+        query_head=walkers.head,
+        query_relation=walkers.relation,
+        graph=graph,
+        layer_sizes=layer_sizes,
+        layer_edges=layer_edges,
+        node_query=node_query,
+        node_entity=order[:num_nodes] - node_query * num_entities,
+        row_start=row_start[: num_nodes + 1],
+        edge_source=columns[0],
+        edge_relation=columns[1],
+        edge_back=columns[2],
+        layer_views=(views,) * num_layers,
+        sizes=sizes,
+        hubs=number.view(num_queries, num_entities)[:, _hub_entities(graph)].reshape(-1),
+        place=order,
+    )
+    return walk if not layered else _with_layers(walk, flags)
+
+
+@cached_per_graph
+def _hub_entities(graph: Graph) -> Tensor:
+    """[H] int64"""
+    return torch.nonzero(graph.row_start.diff() > HUB_EDGES).squeeze(1)
+
+
+def _first_hops(walk: Walkers, num_layers: int) -> Tensor:
+    """[B, N] uint8"""
+    graph, num_queries, device = walk.graph, len(walk.head), walk.graph.device
+    first_hop = torch.full((num_queries, graph.num_entities), UNREACHED, dtype=torch.uint8, device=device)
+    first_hop.scatter_(1, walk.head[:, None], 0)
+    if num_queries and graph.num_edges:
+        for hop in range(1, num_layers + 1):
+            kernels.reach_kernel[(cdiv(graph.num_edges, BLOCK), num_queries)](
+                first_hop, graph.edge_head, graph.edge_tail, graph.edge_inverse, graph.edge_relation, walk.hidden,
+                *walk.drops, hop, graph.num_entities, graph.num_edges, 2 * graph.num_relations,
+                DROPS=walk.drop is not None, BLOCK=BLOCK,
+            )  # fmt: skip
+    return first_hop
+
+
+def _with_layers(walk: Propagation, flags: list[Tensor]) -> Propagation:
+    """The propagation with the flags of hop l alone at layer l."""
+    incidence = incidence_of(walk.graph)
+    arrival = incidence.edge_arrival[walk.edge_back.long()].long()
+    place = walk.node_query[walk.edge_target] * incidence.num_pairs + arrival
+    nothing = torch.zeros_like(walk.layer_views[0])
+    bits = [
+        flags[layer].view(-1)[place] if layer < len(flags) else nothing for layer in range(walk.num_layers)
+    ]
+    return replace(walk, layer_views=tuple(bits))
+
+
+def candidate_relevance(graph: Graph, counts: CountsOf, decisions: Decisions, left_out: Tensor) -> Tensor:
+    """[B, N] max over y in NR_c of precision[inverse(query relation), y], without the fact left out."""
+    incidence, num_queries = incidence_of(graph), len(left_out)
+    result = torch.zeros(num_queries, graph.num_entities, dtype=torch.float32, device=graph.device)
+    if result.numel() and graph.num_edges:
+        candidates.candidate_kernel[(cdiv(graph.num_entities, 128), num_queries)](
+            decisions.relevance, left_out, incidence.edge_pair, graph.edge_inverse, counts.only_one,
+            incidence.entity_start, incidence.pair_relation, result, 2 * graph.num_relations, graph.num_entities,
+            BLOCK=128,
+        )  # fmt: skip
+    return result
+
+
+def raw_features(
+    graph: Graph, counts: CountsOf, decisions: Decisions, query_relation: Tensor, left_out: Tensor
+) -> Tensor:
+    """[B, RAW, N] float32, see `candidates.raw_features`."""
+    incidence, num_queries = incidence_of(graph), len(left_out)
+    result = torch.zeros(num_queries, RAW, graph.num_entities, dtype=torch.float32, device=graph.device)
+    if result.numel() and graph.num_edges:
+        candidates.features_kernel[(cdiv(graph.num_entities, 128), num_queries)](
+            query_relation, decisions.relevance, left_out, incidence.edge_pair, graph.edge_inverse, counts.only_one,
+            incidence.entity_start, incidence.pair_relation, result, graph.num_relations, graph.num_entities,
+            BLOCK=128,
+        )  # fmt: skip
+    return result
