@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench bench-large soak clean
+.PHONY: help demo test browser check format bench bench-large soak clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -24,9 +24,18 @@ demo: $(STAMP)  ## the whole story on the embedded graph
 	@echo "==> contextpool demo"
 	@$(BIN)/contextpool demo
 
-test: $(STAMP)  ## the test suite
+test: $(STAMP) browser  ## the test suite
 	@echo "==> running the tests on $(WORKERS) workers"
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not soak"
+
+browser:  ## Chromium for the test of the page, where it is missing and can be installed
+	@for one in chromium chromium-browser google-chrome; do command -v $$one >/dev/null && exit 0; done; \
+	  command -v apt-get >/dev/null || { echo "==> no Chromium here; the test of the page will be skipped"; exit 0; }; \
+	  echo "==> installing Chromium for the test of the page"; \
+	  root=; test "$$(id -u)" = 0 || root="sudo -n"; \
+	  { $$root apt-get install -y --no-install-recommends chromium || \
+	    { $$root apt-get update && $$root apt-get install -y --no-install-recommends chromium; }; } >/dev/null 2>&1 || \
+	  echo "    that is not possible here; the test will be skipped"
 
 check: $(STAMP)  ## format, lint, types, import order
 	@echo "==> format"; $(BIN)/ruff format --check .
@@ -44,10 +53,10 @@ bench-large: $(STAMP)  ## 10^8 triples mined on disk; needs 3 GB of disk, TEMP=f
 	@$(BIN)/python benchmarks/mining.py --triples 100000000 --entities 10000000 --engines disk $(if $(TEMP),--temp $(TEMP))
 
 # Spark is tested and measured where it is: Java 17 or newer, and $(BIN)/pip install -c constraints.txt -e '.[spark]'
-soak: $(STAMP)  ## the long amounts of the tests
+soak: $(STAMP) browser  ## the long amounts of the tests
 	@echo "==> running the long tests"
 	@OMP_NUM_THREADS=1 CONTEXTPOOL_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS)
 
 clean:  ## remove the virtual environment and all caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
+	rm -rf $(VENV) .screenshots .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
 	find src tests -name __pycache__ -type d -exec rm -rf {} +

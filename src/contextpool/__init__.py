@@ -25,14 +25,17 @@ _HOME = {
     "ContextNeighbors": "contextpool.context.neighbors",
     "ContextPoolError": "contextpool.errors",
     "Dataset": "contextpool.triples.dataset",
+    "Explanation": "contextpool.explain",
     "Graph": "contextpool.graph.graph",
     "PooledGraph": "contextpool.pool.pooled",
     "Predictor": "contextpool.predict",
+    "Question": "contextpool.predict",
     "load": "contextpool.experiment",
     "load_dataset": "contextpool.triples.catalog",
     "mine_context": "contextpool.context.neighbors",
     "mine_families": "contextpool.context.families",
     "read_graph": "contextpool.graph.io",
+    "read_names": "contextpool.predict",
     "split": "contextpool.graph.io",
 }
 

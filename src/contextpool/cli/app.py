@@ -6,7 +6,21 @@ from typing import Annotated
 
 import typer
 
-from contextpool.cli import data, demo, doctor, evaluate, mine, pool, predict, train
+from contextpool.cli import (
+    bench,
+    data,
+    demo,
+    doctor,
+    evaluate,
+    explain,
+    export,
+    mine,
+    pool,
+    predict,
+    serve,
+    train,
+    tune,
+)
 
 app = typer.Typer(
     name="contextpool",
@@ -45,4 +59,9 @@ app.command("train")(train.train)
 app.command("resume")(train.resume)
 app.command("evaluate")(evaluate.evaluate)
 app.command("predict")(predict.predict)
+app.command("explain")(explain.explain)
+app.command("export")(export.export)
+app.command("serve")(serve.serve)
+app.add_typer(bench.app, name="bench")
+app.command("tune")(tune.tune)
 app.command("doctor")(doctor.doctor)

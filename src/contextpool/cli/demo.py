@@ -28,12 +28,19 @@ def demo(
         "runs/demo"
     ),
     seed: Annotated[int, typer.Option(help="Of the training.")] = 0,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Then open the page on the model; stops on Ctrl-C.")
+    ] = False,
+    port: Annotated[int, typer.Option(help="Of --serve; 0 takes a free one.")] = 8000,
 ) -> None:
     """The whole story: audit, mine on one half of the world, pool, train, and answer about the other half."""
+    from contextpool.cli.serve import need_extra
     from contextpool.context.neighbors import mine_context
     from contextpool.graph.graph import Graph
     from contextpool.triples.catalog import load_dataset
 
+    if serve:
+        need_extra()  # before a minute of training rather than after
     dataset = load_dataset("world")
     _tell_audit(dataset)
     training = Graph.from_triples(dataset.training_graph)
@@ -43,6 +50,8 @@ def demo(
     _tell_pooling(inference, context, head, relation)
     predictor = _tell_training(dataset, output, seed)
     _tell_answers(predictor, dataset, inference, output)
+    if serve:
+        _serve(output, port)
 
 
 def _tell_audit(dataset: Dataset) -> None:
@@ -121,8 +130,19 @@ def _tell_answers(predictor: Predictor, dataset: Dataset, inference: Graph, outp
         why = predictor.explain(inference, head, relation, answers[0].entity, paths=3)
         out.print(why.text() + "\n", markup=False)
     out.print(
-        f"Ask your own: contextpool predict {output} world --head NAME --relation currency", markup=False
+        f"Ask your own: contextpool predict {output} world --head NAME --relation currency\n"
+        f"Or look at it: contextpool serve {output} --graph world, then open http://127.0.0.1:8000/",
+        markup=False,
+        soft_wrap=True,
     )
+
+
+def _serve(run: Path, port: int) -> None:
+    """The page on the run that was just trained."""
+    from contextpool.cli.serve import graph_sources, model_sources, run_server
+    from contextpool.serve import ServeSettings
+
+    run_server(model_sources(run, [], "cpu"), graph_sources(["world"], []), ServeSettings(port=port))
 
 
 def _questions(dataset: Dataset) -> list[Triple]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from contextpool.train.loop import Progress
 
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")]
+TrackOption = Annotated[
+    str | None, typer.Option(help="Send the curves to tensorboard, mlflow or wandb, too.", show_default=False)
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
@@ -28,7 +32,9 @@ def train(
             help="A recipe (.toml), a dataset name or a dataset folder.", metavar="RECIPE|DATASET"
         ),
     ],
-    model: Annotated[str | None, typer.Option(help="nbfnet, redgnn or walk.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="nbfnet, redgnn, anyburl, ...; see docs/models.md.")
+    ] = None,
     context: Annotated[
         bool | None, typer.Option("--context/--plain", help="With or without context.")
     ] = None,
@@ -41,6 +47,7 @@ def train(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that is there.")] = False,
     device: DeviceOption = "auto",
+    track: TrackOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train a model, select it on validation queries, evaluate it once, and leave a run folder."""
@@ -56,6 +63,7 @@ def train(
             device=chosen_device(device),
             overwrite=overwrite,
             progress=progress,
+            track=track,
         )
     note(f"wrote {folder}")
     report_run(predictor, recipe.dataset, folder, as_json)
@@ -64,6 +72,7 @@ def train(
 def resume(
     run: Annotated[Path, typer.Argument(help="The run folder.", metavar="RUN")],
     device: DeviceOption = "auto",
+    track: TrackOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Go on with a run that was cut off, to the same result."""
@@ -71,7 +80,7 @@ def resume(
     from contextpool.train.run_folder import RunFolder
 
     with training_bar() as progress:
-        predictor = experiment.resume(run, device=chosen_device(device), progress=progress)
+        predictor = experiment.resume(run, device=chosen_device(device), progress=progress, track=track)
     recipe = RunFolder.open(run).config["recipe"]
     report_run(predictor, recipe["dataset"], run, as_json)
 
@@ -138,13 +147,14 @@ def training_bar() -> Iterator[Any]:
 
         def update(progress: Progress) -> None:
             mrr = "-" if progress.mrr is None else f"{progress.mrr:.3f}"
+            loss = "" if math.isnan(progress.loss) else f"loss {progress.loss:.3f}  "
             left = f"{int(progress.seconds_left) // 60}:{int(progress.seconds_left) % 60:02}"
             bar.update(
                 task,
                 description=f"epoch {progress.epoch}/{progress.epochs}",
                 completed=progress.step,
                 total=progress.steps,
-                state=f"loss {progress.loss:.3f}  valid MRR {mrr}  at most {left} left",
+                state=f"{loss}valid MRR {mrr}  at most {left} left",
             )
 
         yield update

@@ -1,0 +1,222 @@
+"""`contextpool serve`: answers over HTTP, and a page to look at them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from contextpool.cli.output import note
+from contextpool.cli.train import DeviceOption, chosen_device
+
+if TYPE_CHECKING:
+    from contextpool.graph.graph import Graph
+    from contextpool.predict import Names
+    from contextpool.serve import GraphSource, ModelSource, ServeSettings
+
+TOKEN_VARIABLE = "CONTEXTPOOL_TOKEN"
+
+
+def serve(
+    run: Annotated[Path | None, typer.Argument(help="The run folder.", metavar="RUN")] = None,
+    graph: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--graph", "-g", help="A triple file or a dataset's name, or NAME=either; may be repeated."
+        ),
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option("--model", "-m", help="A further run, as NAME=RUN; may be repeated.")
+    ] = None,
+    labels: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--labels", help="Names (id TAB name) for the first graph, or GRAPH=FILE; may be repeated."
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Where to listen; other machines need a token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8000,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            help=f"What requests have to carry; better in {TOKEN_VARIABLE} or a file.", show_default=False
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", help="A file that holds the token.", show_default=False)
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option("--allow-host", help="A name under which it may be asked; may be repeated."),
+    ] = None,
+    batch_size: Annotated[int, typer.Option(help="Questions that are scored together.")] = 64,
+    queue_size: Annotated[int, typer.Option(help="Questions that may wait.")] = 1024,
+    deadline: Annotated[float, typer.Option(help="Seconds until a request is given up.")] = 10.0,
+    max_body: Annotated[int, typer.Option(help="Bytes of a request.")] = 2**20,
+    receive_seconds: Annotated[float, typer.Option(help="For a whole request to arrive.")] = 5.0,
+    max_connections: Annotated[
+        int, typer.Option(help="Beyond it, the longest silent one makes room.")
+    ] = 4096,
+    drain_seconds: Annotated[float, typer.Option(help="After SIGTERM, for requests on their way.")] = 0.5,
+    on_unknown: Annotated[
+        Literal["error", "skip"],
+        typer.Option(
+            "--on-unknown", help="Facts of relations the model does not know: refuse, or leave out."
+        ),
+    ] = "error",
+    access_log: Annotated[bool, typer.Option("--access-log", help="A line for every request.")] = False,
+    device: DeviceOption = "auto",
+) -> None:
+    """Answer questions over HTTP, with a page at / that shows the evidence. Stops on Ctrl-C or SIGTERM.
+
+    SIGHUP loads models and graphs again, as POST /admin/reload does; answers go on meanwhile.
+    """
+    need_extra()
+    from contextpool.serve import ServeSettings
+
+    settings = ServeSettings(
+        host=host,
+        port=port,
+        token=found_token(token, token_file),
+        allow_hosts=tuple(allow_host or ()),
+        batch_size=batch_size,
+        queue_size=queue_size,
+        deadline=deadline,
+        max_body=max_body,
+        receive_seconds=receive_seconds,
+        max_connections=max_connections,
+        drain_seconds=drain_seconds,
+        access_log=access_log,
+    )
+    run_server(
+        model_sources(run, model or [], chosen_device(device)),
+        graph_sources(graph or [], labels or []),
+        settings,
+        on_unknown,
+    )
+
+
+def run_server(
+    models: Sequence[ModelSource],
+    graphs: Sequence[GraphSource],
+    settings: ServeSettings,
+    on_unknown: Literal["error", "skip"] = "error",
+) -> None:
+    """Load, say where, and serve until told to stop."""
+    need_extra()
+    from contextpool.serve.registry import Registry
+    from contextpool.serve.server import serve as serve_forever
+
+    registry = Registry(models, graphs, on_unknown)
+    for line in registry.remarks():
+        note(line)
+    serve_forever(registry, settings, lambda address: print(f"contextpool serves at {address}/", flush=True))
+
+
+def need_extra() -> None:
+    """Refuse by the name of the extra where its packages are missing."""
+    from importlib.util import find_spec
+
+    from contextpool.errors import MissingExtraError
+
+    for package in ("fastapi", "uvicorn"):
+        if find_spec(package) is None:
+            raise MissingExtraError(package, "serve", "serving")
+
+
+def found_token(given: str | None, file: Path | None) -> str | None:
+    """From the option, the file or the environment; two of them that differ are refused."""
+    import os
+
+    from contextpool.errors import ConfigError
+
+    found = {
+        "--token": given,
+        "--token-file": _read_token(file),
+        TOKEN_VARIABLE: os.environ.get(TOKEN_VARIABLE),
+    }
+    named = {where: token for where, token in found.items() if token}
+    if len(set(named.values())) > 1:
+        raise ConfigError(f"{' and '.join(named)} name different tokens; give one.")
+    return next(iter(named.values()), None)
+
+
+def _read_token(file: Path | None) -> str | None:
+    from contextpool.errors import DataError
+
+    if file is None:
+        return None
+    try:
+        token = file.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{file}: the token cannot be read ({error}).") from None
+    if not token:
+        raise DataError(f"{file}: the file is empty; it has to hold the token.")
+    return token
+
+
+def model_sources(run: Path | None, named: Sequence[str], device: str) -> list[ModelSource]:
+    """The run, by the name of its folder, and those that are named."""
+    from contextpool.errors import ConfigError
+    from contextpool.serve import ModelSource
+
+    sources = [] if run is None else [ModelSource(run.absolute().name or "model", run, device)]
+    for text in named:
+        name, sign, path = text.partition("=")
+        if not sign:
+            raise ConfigError(f"--model is {text!r}; write NAME=RUN, or give one run without a name as RUN.")
+        sources.append(ModelSource(name, Path(path), device))
+    if not sources:
+        raise ConfigError("no run to serve; name one, as RUN or with --model NAME=RUN.")
+    return sources
+
+
+def graph_sources(given: Sequence[str], labels: Sequence[str]) -> list[GraphSource]:
+    """Graphs by name, or named after their files and datasets, each with its file of names."""
+    from contextpool.errors import ConfigError, UnknownNameError
+    from contextpool.serve import GraphSource
+
+    if not given:
+        raise ConfigError(
+            "no graph to serve; name one with --graph FILE, or a dataset such as --graph world."
+        )
+    places = dict(_named_graph(text) for text in given)
+    if len(places) < len(given):
+        raise ConfigError("two of the graphs have the same name; name them apart with --graph NAME=FILE.")
+    files = dict(_named_labels(text, places) for text in labels)
+    for name in files:
+        if name not in places:
+            raise UnknownNameError("graph", name, places, "--labels GRAPH=FILE names a graph that is served.")
+    return [
+        GraphSource(name, _reader(place), _name_reader(files.get(name))) for name, place in places.items()
+    ]
+
+
+def _named_graph(text: str) -> tuple[str, str]:
+    """(name, file or dataset); a file is named after itself."""
+    name, sign, place = text.partition("=")
+    if sign and not Path(text).exists():
+        return name, place
+    return (Path(text).name.partition(".")[0] if Path(text).is_file() else text), text
+
+
+def _named_labels(text: str, graphs: dict[str, str]) -> tuple[str, Path]:
+    name, sign, place = text.partition("=")
+    return (name, Path(place)) if sign and not Path(text).exists() else (next(iter(graphs)), Path(text))
+
+
+def _reader(place: str) -> Callable[[], Graph]:
+    from contextpool.cli.inputs import load_graph
+
+    return lambda: load_graph(place, part="inference")
+
+
+def _name_reader(file: Path | None) -> Callable[[], Names | None]:
+    from contextpool.predict import read_names
+
+    def read() -> Names | None:
+        return None if file is None else read_names(file)
+
+    return read

@@ -1,0 +1,278 @@
+"""The application: its addresses, what they take and give. OpenAPI at /openapi.json, the page at /."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp
+
+from contextpool import __version__
+from contextpool.errors import ContextPoolError
+from contextpool.predict.answers import Selection
+from contextpool.serve import schemas
+from contextpool.serve.engine import Engine
+from contextpool.serve.guard import Guard
+from contextpool.serve.listing import entity_rows, graph_row, model_row, names_in, relation_rows
+from contextpool.serve.metrics import CONTENT_TYPE
+from contextpool.serve.page import StaticFile, static_files
+from contextpool.serve.problems import UnknownNamesError, of_error, of_http, of_validation, problem
+from contextpool.serve.registry import SwapUnderWayError
+from contextpool.serve.service import Service, model_ref
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": schemas.ProblemAnswer, "description": told}
+    for status, told in {
+        400: "The request cannot be read.",
+        401: "The token is missing or wrong.",
+        404: "A name is unknown; the message says which, and what is closest.",
+        413: "The body is too large.",
+        422: "A value is not as described.",
+        503: "Too many questions wait; see Retry-After.",
+        504: "The deadline has passed; see Retry-After.",
+    }.items()
+}
+PROBLEM = {"schema": {"$ref": "#/components/schemas/ProblemAnswer"}}
+DESCRIPTION = "Answers about a knowledge graph, ranked, with probabilities and the evidence for each."
+router = APIRouter(responses=ERRORS)
+metered = APIRouter()
+open_to_all = APIRouter()
+bearer = HTTPBearer(auto_error=False, description="Checked before anything else; see Guard.")
+
+
+class Json(JSONResponse):
+    """As it is, without a detour through models: what is sent was made here."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+
+
+def _service(request: Request) -> Service:
+    return request.app.state.service  # type: ignore[no-any-return]
+
+
+def _about(engine: Engine) -> dict[str, Any]:
+    return {"model": model_ref(engine.model), "graph": engine.graph.name}
+
+
+@router.get(
+    "/predict", response_model=schemas.PredictAnswer, summary="The best answers to (head, relation, ?)"
+)
+async def predict_one(request: Request, asked: Annotated[schemas.PredictQuery, Query()]) -> Response:
+    """`r^-1` as relation asks for heads. For candidates and relation questions use POST."""
+    service = _service(request)
+    engine = service.snapshot.engine(asked.model, asked.graph)
+    selection = Selection(asked.k, asked.known)
+    (found,) = await service.predict(engine, [asked.question()], selection, request.state.deadline)
+    return Json({**_about(engine), **found})
+
+
+@router.post("/predict", response_model=schemas.PredictAnswer, summary="The best answers to one question")
+async def predict(request: Request, asked: Annotated[schemas.PredictBody, Body()]) -> Response:
+    """Give two of head, relation and tail; the third is asked for."""
+    service = _service(request)
+    engine = service.snapshot.engine(asked.model, asked.graph)
+    (found,) = await service.predict(engine, [asked.question()], _selection(asked), request.state.deadline)
+    return Json({**_about(engine), **found})
+
+
+@router.post(
+    "/predict/batch", response_model=schemas.BatchAnswer, summary="The best answers to several questions"
+)
+async def predict_batch(request: Request, asked: Annotated[schemas.BatchBody, Body()]) -> Response:
+    """All with the same options. Nothing is answered unless every name is known."""
+    service = _service(request)
+    engine = service.snapshot.engine(asked.model, asked.graph)
+    questions = [one.question() for one in asked.questions]
+    found = await service.predict(engine, questions, _selection(asked), request.state.deadline)
+    return Json({**_about(engine), "results": found})
+
+
+def _selection(asked: schemas.OptionsBody) -> Selection:
+    return Selection.of(asked.k, asked.known, asked.candidates, asked.having)
+
+
+@router.get("/explain", response_model=schemas.ExplainAnswer, summary="Why an answer is one")
+async def explain_one(request: Request, asked: Annotated[schemas.ExplainQuery, Query()]) -> Response:
+    """The paths that carried it, the context, what pooling drops, the closest rival."""
+    return await _explained(request, asked)
+
+
+@router.post("/explain", response_model=schemas.ExplainAnswer, summary="Why an answer is one")
+async def explain(request: Request, asked: Annotated[schemas.ExplainBody, Body()]) -> Response:
+    """The same as GET, from a JSON body."""
+    return await _explained(request, asked)
+
+
+async def _explained(request: Request, asked: schemas.ExplainQuery) -> Response:
+    service = _service(request)
+    engine = service.snapshot.engine(asked.model, asked.graph)
+    found = await service.explain(engine, asked, request.state.deadline)
+    return Json({**_about(engine), **found})
+
+
+@router.get(
+    "/pool", response_model=schemas.PoolAnswer, summary="The query-specific graph under other thresholds"
+)
+async def pool(request: Request, asked: Annotated[schemas.PoolQuery, Query()]) -> Response:
+    """Facts around the head with the hop at which pooling first walks them, and the context of the relation."""
+    service = _service(request)
+    engine = service.snapshot.engine(asked.model, asked.graph)
+    found = await service.pool(engine, asked, request.state.deadline)
+    asked_for = {"head": asked.head, "relation": asked.relation, "tail": asked.tail}
+    thresholds = {"min_precision": asked.min_precision, "min_recall": asked.min_recall}
+    return Json(
+        {**_about(engine), "question": asked_for, **thresholds, **found, "names": names_in(engine, found)}
+    )
+
+
+@router.get("/relations", response_model=schemas.RelationsAnswer, summary="The relations of a model")
+async def relations(request: Request, asked: Annotated[schemas.RelationsQuery, Query()]) -> Response:
+    """With how many facts of each the graph holds."""
+    engine = _service(request).snapshot.engine(asked.model, asked.graph)
+    return Json({**_about(engine), "relations": relation_rows(engine)})
+
+
+@router.get("/entities", response_model=schemas.EntitiesAnswer, summary="Entities whose name starts so")
+async def entities(request: Request, asked: Annotated[schemas.EntitiesQuery, Query()]) -> Response:
+    """Those that start with the prefix first, then those with such a word; case and accents do not matter."""
+    graph = _service(request).snapshot.graph(asked.graph)
+    rows, more = entity_rows(graph, asked.prefix, asked.limit)
+    return Json({"graph": graph.name, "entities": rows, "more": more})
+
+
+@router.get("/models", response_model=schemas.ModelsAnswer, summary="What is served")
+async def models(request: Request) -> Response:
+    """Models and graphs by name; the first of each is meant where a request names none."""
+    snapshot = _service(request).snapshot
+    listed = [model_row(one) for one in snapshot.models.values()]
+    graphs = [graph_row(one, snapshot) for one in snapshot.graphs.values()]
+    return Json({"models": listed, "graphs": graphs})
+
+
+@router.post(
+    "/admin/reload",
+    response_model=schemas.ReloadAnswer,
+    summary="Load a model or a graph again",
+    responses={
+        403: ERRORS[401],
+        409: {"model": schemas.ProblemAnswer, "description": "Nothing was replaced."},
+    },
+)
+async def reload(request: Request, asked: Annotated[schemas.ReloadBody, Body()]) -> Response:
+    """From where it was loaded first. Requests under way finish on the old one; a failure leaves it in place."""
+    service = _service(request)
+    if service.settings.token is None:
+        return problem(403, "reloading needs a token: start the server with --token-file.")
+    snapshot = service.snapshot
+    for name, choose in ((asked.model, snapshot.model), (asked.graph, snapshot.graph)):
+        if name is not None:
+            choose(name)  # an unknown name is told before anything is loaded
+    try:
+        loaded = await service.reload(asked.model, asked.graph)
+    except SwapUnderWayError:
+        raise
+    except (ContextPoolError, OSError) as error:
+        service.measures.reloads.add("failed")
+        return problem(409, f"nothing was replaced: {error}")
+    service.measures.reloads.add("done")
+    return Json({"models": [model_ref(one) for one in loaded.models.values()], "graphs": list(loaded.graphs)})
+
+
+@open_to_all.get("/health", response_model=schemas.Status, summary="Whether the server lives")
+async def health() -> Response:
+    return Json({"status": "ok"})
+
+
+@open_to_all.get(
+    "/ready",
+    response_model=schemas.Status,
+    summary="Whether questions are taken",
+    responses={503: {"model": schemas.Status, "description": "It is shutting down."}},
+)
+async def ready(request: Request) -> Response:
+    """503 while it is shutting down, so that others are asked instead."""
+    is_ready = _service(request).is_ready
+    return Json({"status": "ready" if is_ready else "closing"}, 200 if is_ready else 503)
+
+
+@metered.get(
+    "/metrics",
+    response_class=PlainTextResponse,
+    summary="Counts and times, for Prometheus",
+    responses={401: {"description": ERRORS[401]["description"], "content": {"application/json": PROBLEM}}},
+)
+async def metrics(request: Request) -> Response:
+    return Response(_service(request).measures.text(), media_type=CONTENT_TYPE)
+
+
+def create_app(service: Service) -> ASGIApp:
+    """The whole application around a service, guarded."""
+    app = FastAPI(
+        title="contextpool",
+        version=__version__,
+        description=DESCRIPTION,
+        docs_url=None,  # they would load scripts from elsewhere
+        redoc_url=None,
+    )
+    app.state.service = service
+    needed = [] if service.settings.token is None else [Depends(bearer)]
+    app.include_router(router, dependencies=needed)
+    app.include_router(metered, dependencies=needed)
+    app.include_router(open_to_all)
+    for path, file in static_files().items():
+        app.add_route(path, _serving(file), methods=["GET"], include_in_schema=False)
+    _handle_errors(app, service)
+    return Guard(app, service, [*_methods(), *static_files(), "/openapi.json"])
+
+
+def _methods() -> dict[str, set[str]]:
+    """By address, the methods that it takes."""
+    methods: dict[str, set[str]] = defaultdict(set)
+    for route in (*router.routes, *metered.routes, *open_to_all.routes):
+        if isinstance(route, APIRoute):
+            methods[route.path] |= route.methods or set()
+    return methods
+
+
+def _serving(file: StaticFile) -> Any:
+    async def serve(request: Request) -> Response:
+        headers = {"ETag": file.etag, "Cache-Control": "no-cache"}
+        if request.headers.get("if-none-match") == file.etag:
+            return Response(status_code=304, headers=headers)
+        return Response(file.content, media_type=file.media_type, headers=headers)
+
+    return serve
+
+
+def _handle_errors(app: FastAPI, service: Service) -> None:
+    methods = _methods()
+
+    async def unknown_names(request: Request, error: UnknownNamesError) -> Response:
+        return error.response(await service.suggestions(error))
+
+    async def anything_else(request: Request, error: Exception) -> Response:
+        return of_error(error)
+
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        return of_validation(error)
+
+    async def http(request: Request, error: HTTPException) -> Response:
+        answer = of_http(error)
+        allowed = methods.get(request.url.path)
+        if error.status_code == 405 and allowed:
+            answer.headers["Allow"] = ", ".join(sorted(allowed))
+        return answer
+
+    app.add_exception_handler(UnknownNamesError, unknown_names)  # type: ignore[arg-type]
+    app.add_exception_handler(ContextPoolError, anything_else)
+    app.add_exception_handler(Exception, anything_else)
+    app.add_exception_handler(RequestValidationError, invalid)  # type: ignore[arg-type]
+    app.add_exception_handler(HTTPException, http)  # type: ignore[arg-type]

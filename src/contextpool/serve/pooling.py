@@ -1,0 +1,173 @@
+"""The query-specific graph of a question (Algorithm 2) under any thresholds, as a picture needs it.
+
+Which facts are shown does not depend on the thresholds, so that a picture stays where it is while they move: those
+of the entity asked about, those between entities shown, and a few more of each entity in focus. What the thresholds
+decide is which of them are walked, and at which hop first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from contextpool.context.neighbors import ContextNeighbors
+from contextpool.context.relevance import neighborhood_precision, neighborhood_recall
+from contextpool.context.selection import MaskSelector, RelationSelector
+from contextpool.explain.context import statistics_of
+from contextpool.graph.graph import Graph
+from contextpool.pool.edge_set import PooledBatch
+from contextpool.pool.expand import expand
+from contextpool.pool.hidden import HiddenEdges
+from contextpool.serve.engine import Engine
+
+FACTS_OF_THE_HEAD = 36
+FACTS_OF_A_FOCUS = 5
+
+
+@dataclass(frozen=True)
+class PoolQuestion:
+    """By id."""
+
+    head: int
+    relation: int
+    tail: int
+    """-1 for none; where the graph holds the fact it is hidden, as for an explanation."""
+    min_precision: float
+    min_recall: float
+    hops: int
+    focus: tuple[int, ...]
+    """Entities that the picture shows anyway."""
+    limit: int
+    """Facts to show at the most."""
+
+
+def pooled_view(engine: Engine, question: PoolQuestion) -> dict[str, Any]:
+    """Counts by hop, the facts to show with the hop at which they are first walked, and the context."""
+    return _View(engine, question).to_dict()
+
+
+class _View:
+    def __init__(self, engine: Engine, question: PoolQuestion) -> None:
+        self.engine, self.question, self.graph = engine, question, engine.prepared
+        found = (
+            None
+            if question.tail < 0
+            else self.graph.find_edge(question.head, question.relation, question.tail)
+        )
+        self.hidden = -1 if found is None else found
+        builder = engine.builder
+        self.counts = (builder.statistics or statistics_of(self.graph)).counts
+        policy = "exclude" if builder.context is None else builder.context.self_policy
+        self.neighbors = ContextNeighbors(self.counts, question.min_precision, question.min_recall, policy)
+
+    def to_dict(self) -> dict[str, Any]:
+        kept = self._walk(self.neighbors)
+        reached = self._walk(MaskSelector.everything(self.graph.relation_vocabulary))
+        sizes = zip(kept.hops, reached.hops, strict=True)
+        facts = self._shown()
+        return {
+            "hops": [
+                {"hop": hop, "kept": len(one), "reached": len(all_)}
+                for hop, (one, all_) in enumerate(sizes, start=1)
+            ],
+            "facts": list(self._placed(facts, _first_hops(self.graph, kept))),
+            "context": self._context(),
+        }
+
+    def _walk(self, selector: RelationSelector) -> PooledBatch:
+        asked = self.question
+        hidden = HiddenEdges.one_per_query(self.graph, torch.tensor([self.hidden]))
+        return expand(
+            self.graph,
+            selector,
+            torch.tensor([asked.head]),
+            torch.tensor([asked.relation]),
+            asked.hops,
+            hidden,
+        )
+
+    def _shown(self) -> list[int]:
+        """Forward edges of the facts to show, the most important first."""
+        around: dict[int, None] = {}
+        for edge in self._some_of(self.question.head, FACTS_OF_THE_HEAD):
+            around[edge] = None
+        for entity in self.question.focus:
+            for edge in self._some_of(entity, FACTS_OF_A_FOCUS):
+                around[edge] = None
+        shown = self._ends(around) | set(self.question.focus)
+        between = self._between(sorted(set(self.question.focus) | {self.question.head}), shown)
+        return list(dict.fromkeys([*between, *around]))[: self.question.limit]
+
+    def _some_of(self, entity: int, most: int) -> list[int]:
+        """Up to `most` facts of an entity: one of each relation, then a second of each, and so on."""
+        start, end = int(self.graph.row_start[entity]), int(self.graph.row_start[entity + 1])
+        turns: list[tuple[int, int]] = []
+        seen: dict[int, int] = {}
+        for edge, relation in enumerate(self.graph.edge_relation[start:end].tolist(), start=start):
+            turns.append((seen.get(relation, 0), edge))
+            seen[relation] = seen.get(relation, 0) + 1
+        return [self._forward(edge) for _, edge in sorted(turns) if not self._is_hidden(edge)][:most]
+
+    def _between(self, entities: Iterable[int], shown: set[int]) -> Iterator[int]:
+        """Facts that lead from one of the entities to one that is shown."""
+        for entity in entities:
+            start, end = int(self.graph.row_start[entity]), int(self.graph.row_start[entity + 1])
+            for edge, other in enumerate(self.graph.edge_tail[start:end].tolist(), start=start):
+                if other in shown and not self._is_hidden(edge):
+                    yield self._forward(edge)
+
+    def _forward(self, edge: int) -> int:
+        """The edge of the same fact that is walked in its own direction."""
+        onwards = int(self.graph.edge_relation[edge]) < self.graph.num_relations
+        return edge if onwards else int(self.graph.edge_inverse[edge])
+
+    def _is_hidden(self, edge: int) -> bool:
+        return self.hidden >= 0 and self._forward(edge) == self._forward(self.hidden)
+
+    def _ends(self, edges: Iterable[int]) -> set[int]:
+        ids = list(edges)
+        return set(self.graph.edge_head[ids].tolist()) | set(self.graph.edge_tail[ids].tolist())
+
+    def _placed(self, edges: Sequence[int], first_hop: dict[int, int]) -> Iterator[dict[str, Any]]:
+        for edge in edges:
+            head, relation, tail = self.graph.edge_label(edge)
+            yield {"head": head, "relation": relation, "tail": tail, "hop": first_hop.get(edge)}
+
+    def _context(self) -> list[dict[str, Any]]:
+        """Every relation that occurs together with the one asked for: by precision, then recall, then label."""
+        asked = self.question.relation
+        precision, recall = (
+            neighborhood_precision(self.counts)[asked],
+            neighborhood_recall(self.counts)[asked],
+        )
+        labels = self.graph.relation_vocabulary.directed
+        start, end = (int(self.graph.row_start[self.question.head + step]) for step in (0, 1))
+        facts = torch.bincount(self.graph.edge_relation[start:end].long(), minlength=len(labels)).tolist()
+        if self.hidden >= 0:
+            facts[asked] -= 1
+        rows = [
+            {
+                "relation": label,
+                "precision": float(precision[place]),
+                "recall": float(recall[place]),
+                "facts": int(facts[place]),
+                "kept": bool(self.neighbors.mask[asked, place]),
+            }
+            for place, label in enumerate(labels)
+            if precision[place] > 0
+        ]
+        return sorted(rows, key=lambda row: (-row["precision"], -row["recall"], row["relation"]))
+
+
+def _first_hops(graph: Graph, walk: PooledBatch) -> dict[int, int]:
+    """By forward edge, the first hop at which a fact is walked, in whichever direction."""
+    first: dict[int, int] = {}
+    for hop, edges in enumerate(walk.hops, start=1):
+        ids = edges.edge.long()
+        onwards = graph.edge_relation[ids] < graph.num_relations
+        for edge in torch.where(onwards, ids, graph.edge_inverse[ids].long()).tolist():
+            first.setdefault(edge, hop)
+    return first

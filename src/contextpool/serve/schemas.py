@@ -1,0 +1,365 @@
+"""What requests and responses look like; OpenAPI is made from this."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+
+from contextpool.predict import Question
+from contextpool.serve.settings import (
+    LONGEST_LABEL,
+    MOST_ANSWERS,
+    MOST_CANDIDATES,
+    MOST_COMPLETIONS,
+    MOST_FOCUS,
+    MOST_HAVING,
+    MOST_HOPS,
+    MOST_PATHS,
+    MOST_QUESTIONS,
+)
+from contextpool.serve.sources import LONGEST_NAME
+
+
+def _whole(value: Any) -> Any:
+    """JSON does not tell 3 from 3.0, so neither do we."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Label = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_LABEL)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_NAME)]
+Count = Annotated[int, Field(ge=1, le=MOST_ANSWERS), BeforeValidator(_whole)]
+PathCount = Annotated[int, Field(ge=1, le=MOST_PATHS), BeforeValidator(_whole)]
+Threshold = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+
+
+class Strict(BaseModel):
+    """Of a JSON body: nothing unknown, nothing converted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Plain(BaseModel):
+    """Of a query string, whose values are all text."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Shown(BaseModel):
+    """Of a response."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+# questions
+
+
+def _exactly_two(schema: dict[str, Any]) -> None:
+    """Say in JSON Schema that two of head, relation and tail are given."""
+    text = {"type": "string"}
+    schema["oneOf"] = [
+        {"required": [one, other], "properties": {one: text, other: text, asked: {"type": "null"}}}
+        for one, other, asked in (
+            ("head", "relation", "tail"),
+            ("relation", "tail", "head"),
+            ("head", "tail", "relation"),
+        )
+    ]
+
+
+class QuestionBody(Strict):
+    """A fact with one place left open: give two of head, relation and tail."""
+
+    model_config = ConfigDict(json_schema_extra=_exactly_two)
+
+    head: Label | None = Field(None, examples=["Belarus"])
+    relation: Label | None = Field(
+        None, examples=["currency"], description="A label, or `r^-1` for its inverse."
+    )
+    tail: Label | None = None
+
+    @model_validator(mode="after")
+    def _two_are_given(self) -> QuestionBody:
+        Question(self.head, self.relation, self.tail)  # refuses anything else by name
+        return self
+
+    def question(self) -> Question:
+        return Question(self.head, self.relation, self.tail)
+
+
+class OptionsBody(Strict):
+    """Which answers are wanted, of which model, on which graph."""
+
+    model: Name | None = Field(None, description="By name; the first one where left out.")
+    graph: Name | None = Field(None, description="By name; the first one where left out.")
+    k: Count = Field(10, description="How many answers.")
+    known: bool = Field(False, description="Also what the graph already holds, marked.")
+    candidates: list[Label] | None = Field(
+        None, min_length=1, max_length=MOST_CANDIDATES, description="Answer only these entities."
+    )
+    having: list[Label] = Field(
+        [], max_length=MOST_HAVING, description="Only entities that have all of these."
+    )
+
+
+class PredictBody(QuestionBody, OptionsBody):
+    """One question."""
+
+
+class BatchBody(OptionsBody):
+    """Several questions with the same options."""
+
+    questions: list[QuestionBody] = Field(min_length=1, max_length=MOST_QUESTIONS)
+
+
+class PredictQuery(Plain):
+    """(head, relation, ?) in an address; `r^-1` asks for heads."""
+
+    head: Label = Field(examples=["Belarus"])
+    relation: Label = Field(examples=["currency"])
+    model: Name | None = None
+    graph: Name | None = None
+    k: Count = 10
+    known: bool = False
+
+    def question(self) -> Question:
+        return Question(self.head, self.relation, None)
+
+
+class ExplainQuery(Plain):
+    """Why the tail (or head) of a fact answers the question with it left open."""
+
+    head: Label = Field(examples=["Belarus"])
+    relation: Label = Field(examples=["currency"])
+    tail: Label = Field(examples=["Euro"])
+    asked: Literal["tail", "head"] = "tail"
+    paths: PathCount = 5
+    model: Name | None = None
+    graph: Name | None = None
+
+
+class ExplainBody(ExplainQuery):
+    """The same as JSON."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class PoolQuery(Plain):
+    """The query-specific graph of (head, relation, ?) under other thresholds."""
+
+    head: Label = Field(examples=["Belarus"])
+    relation: Label = Field(examples=["currency"])
+    tail: Label | None = Field(None, description="Hide this answer where the graph holds it.")
+    min_precision: Threshold = 0.1
+    min_recall: Threshold = 0.0
+    hops: int = Field(3, ge=1, le=MOST_HOPS)
+    focus: list[Label] = Field([], max_length=MOST_FOCUS, description="Entities whose facts to show, too.")
+    limit: int = Field(120, ge=1, le=1000, description="Facts to show at the most.")
+    model: Name | None = None
+    graph: Name | None = None
+
+
+class EntitiesQuery(Plain):
+    """Completion of a name."""
+
+    prefix: Annotated[str, StringConstraints(max_length=LONGEST_LABEL)] = ""
+    limit: int = Field(20, ge=1, le=MOST_COMPLETIONS)
+    graph: Name | None = None
+
+
+class RelationsQuery(Plain):
+    """Relations of a model, with how many facts of each a graph holds."""
+
+    model: Name | None = None
+    graph: Name | None = None
+
+
+class ReloadBody(Strict):
+    """What to load again; everything where neither is named."""
+
+    model: Name | None = None
+    graph: Name | None = None
+
+
+# answers
+
+
+class ModelRef(Shown):
+    """Which model answered: the fingerprint covers weights, relations, context, counts and calibration."""
+
+    name: str
+    fingerprint: str
+
+
+class EntityAnswer(Shown):
+    entity: str
+    name: str | None = None
+    score: float
+    probability: float | None
+    known: bool
+
+
+class RelationAnswer(Shown):
+    relation: str
+    name: str | None = None
+    score: float
+    probability: float | None
+    known: bool
+
+
+class Asked(Shown):
+    head: str | None
+    relation: str | None
+    tail: str | None
+
+
+class Answered(Shown):
+    question: Asked
+    answers: list[EntityAnswer] | list[RelationAnswer]
+
+
+class PredictAnswer(Answered):
+    model: ModelRef
+    graph: str
+
+
+class BatchAnswer(Shown):
+    model: ModelRef
+    graph: str
+    results: list[Answered]
+
+
+class ExplainAnswer(BaseModel):
+    """`Explanation.to_dict()` with the model and the graph that it is about; see docs/explain.md."""
+
+    model: ModelRef
+    graph: str
+    answer: str
+    head: str
+    relation: str
+    tail: str
+    asked: Literal["tail", "head"]
+    score: float
+    probability: float | None
+    rank: float
+    candidates: int
+    known: bool
+    paths: list[dict[str, Any]]
+    context: list[dict[str, Any]]
+    dropped: list[dict[str, Any]]
+
+
+class HopCount(Shown):
+    hop: int
+    kept: int
+    reached: int
+
+
+class ShownFact(Shown):
+    head: str
+    relation: str
+    tail: str
+    hop: int | None = Field(description="At which it is first walked; null where pooling drops it.")
+
+
+class ContextRow(Shown):
+    relation: str
+    precision: float
+    recall: float
+    facts: int
+    kept: bool
+
+
+class PoolAnswer(Shown):
+    model: ModelRef
+    graph: str
+    question: Asked
+    min_precision: float
+    min_recall: float
+    hops: list[HopCount]
+    facts: list[ShownFact]
+    context: list[ContextRow]
+    names: dict[str, str]
+
+
+class EntityRow(Shown):
+    entity: str
+    name: str | None = None
+    facts: int
+
+
+class EntitiesAnswer(Shown):
+    graph: str
+    entities: list[EntityRow]
+    more: bool
+
+
+class RelationRow(Shown):
+    relation: str
+    name: str | None = None
+    facts: int
+
+
+class RelationsAnswer(Shown):
+    model: ModelRef
+    graph: str
+    relations: list[RelationRow]
+
+
+class ModelRow(Shown):
+    name: str
+    fingerprint: str
+    kind: str
+    relations: int
+    calibrated: bool
+    min_precision: float
+    min_recall: float
+    hops: int
+    loaded_at: float
+
+
+class GraphRow(Shown):
+    name: str
+    entities: int
+    relations: int
+    facts: int
+    models: list[str] = Field(description="Those that know its relations.")
+
+
+class ModelsAnswer(Shown):
+    models: list[ModelRow]
+    graphs: list[GraphRow]
+
+
+class ReloadAnswer(Shown):
+    models: list[ModelRef]
+    graphs: list[str]
+
+
+class Status(Shown):
+    status: str
+
+
+# errors
+
+
+class ProblemItem(Shown):
+    """One thing that is wrong with a request."""
+
+    kind: str
+    where: str
+    name: str
+    message: str
+    closest: list[str]
+
+
+class Problem(Shown):
+    code: str
+    message: str
+    items: list[ProblemItem]
+
+
+class ProblemAnswer(Shown):
+    """Every error looks like this."""
+
+    error: Problem

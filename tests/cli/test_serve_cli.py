@@ -1,0 +1,172 @@
+"""serve on the command line: names of models and graphs, tokens, what is refused; and the end of the demo."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from command_line import Ran, run
+from contextpool.cli import demo as demo_module
+from contextpool.cli import serve as serve_module
+from contextpool.errors import ConfigError, DataError, UnknownNameError
+from contextpool.predict import Predictor
+from contextpool.triples.reader import write_triples
+from learning_worlds import one_thread as one_thread
+from world_model import world_predictor as world_predictor
+from world_model import world_run as world_run
+
+pytest.importorskip("fastapi", reason="the serve extra is not installed")
+TOKEN = "a-token-that-is-long-enough"
+
+
+@pytest.fixture(autouse=True)
+def _no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CONTEXTPOOL_TOKEN", raising=False)
+
+
+@pytest.fixture
+def cli(capsys, monkeypatch):
+    def call(*arguments: str) -> Ran:
+        return run(list(arguments), capsys, monkeypatch)
+
+    return call
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_triples(tmp_path / "mine.tsv", [("a", "borders", "b"), ("b", "borders", "c")])
+    write_triples(tmp_path / "odd.tsv", [("a", "likes", "b")])
+    (tmp_path / "names.tsv").write_text("a\tAlpha\n")
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    (tmp_path / "empty").write_text("\n")
+    return tmp_path
+
+
+def test_models_are_named_after_their_folders_or_as_told(tmp_path: Path) -> None:
+    found = serve_module.model_sources(tmp_path / "runs" / "demo", ["other=runs/x", "third=a=b"], "cpu")
+    assert [(one.name, one.path) for one in found] == [
+        ("demo", tmp_path / "runs" / "demo"),
+        ("other", Path("runs/x")),
+        ("third", Path("a=b")),
+    ]
+    with pytest.raises(ConfigError, match="write NAME=RUN"):
+        serve_module.model_sources(None, ["runs/x"], "cpu")
+    with pytest.raises(ConfigError, match="no run to serve"):
+        serve_module.model_sources(None, [], "cpu")
+
+
+def test_graphs_are_named_after_their_files_or_as_told(folder: Path) -> None:
+    mine, names = str(folder / "mine.tsv"), str(folder / "names.tsv")
+    found = serve_module.graph_sources([mine, f"second={mine}", "world"], [names, f"second={names}"])
+    assert [one.name for one in found] == ["mine", "second", "world"]
+    assert found[0].read().num_triples == 2
+    named = [one.read_names() for one in found]
+    assert [None if one is None else one.name("a") for one in named] == ["Alpha", "Alpha", None]
+    with pytest.raises(ConfigError, match="same name"):
+        serve_module.graph_sources([mine, f"mine={mine}"], [])
+    with pytest.raises(UnknownNameError, match="graph 'mne' is unknown"):
+        serve_module.graph_sources([mine], [f"mne={names}"])
+
+
+def test_a_token_comes_from_the_option_a_file_or_the_environment(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert serve_module.found_token(None, None) is None
+    assert serve_module.found_token(TOKEN, None) == TOKEN
+    assert serve_module.found_token(None, folder / "token") == TOKEN
+    monkeypatch.setenv("CONTEXTPOOL_TOKEN", TOKEN)
+    assert serve_module.found_token(None, None) == TOKEN
+    assert serve_module.found_token(TOKEN, folder / "token") == TOKEN
+    with pytest.raises(ConfigError, match="--token and CONTEXTPOOL_TOKEN name different tokens"):
+        serve_module.found_token("another-token-of-some-length", None)
+    with pytest.raises(DataError, match="the file is empty"):
+        serve_module.found_token(None, folder / "empty")
+    with pytest.raises(DataError, match="cannot be read"):
+        serve_module.found_token(None, folder / "nowhere")
+
+
+BAD_CALLS = [
+    (["--graph", "world"], "no run to serve"),
+    (["{run}"], "no graph to serve"),
+    (["{run}", "--graph", "wrld"], "wrld"),
+    (["{run}", "--graph", "{folder}/nowhere.tsv"], "nowhere.tsv"),
+    (["{folder}", "--graph", "world"], "this is no run folder"),
+    (["{folder}/nowhere", "--graph", "world"], "nowhere"),
+    (["{run}", "--graph", "{folder}/odd.tsv"], "graph 'odd' fits no model: relation 'likes' is unknown"),
+    (["{run}", "--graph", "world", "--model", "{run}"], "write NAME=RUN"),
+    (["{run}", "--graph", "world", "--model", "world-run={run}"], "two of the models have the same name"),
+    (["{run}", "--graph", "world", "--model", "={run}"], "model name ''"),
+    (["{run}", "--graph", "world", "--host", "0.0.0.0"], "no token is set"),
+    (["{run}", "--graph", "world", "--host", "no.such.host.invalid"], "no.such.host.invalid"),
+    (["{run}", "--graph", "world", "--token", "short"], "token: 5 characters"),
+    (["{run}", "--graph", "world", "--token-file", "{folder}/empty"], "the file is empty"),
+    (["{run}", "--graph", "world", "--port", "70000"], "port is 70000"),
+    (["{run}", "--graph", "world", "--deadline", "0"], "deadline is 0"),
+    (["{run}", "--graph", "world", "--queue-size", "10"], "queue_size is 10"),
+    (["{run}", "--graph", "world", "--labels", "{folder}/token"], "1 columns instead of 2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "words"), BAD_CALLS)
+def test_bad_input_is_one_message_that_names_it_and_code_2(cli, world_run, folder, arguments, words) -> None:
+    names = {"run": str(world_run), "folder": str(folder)}
+    ran = cli("serve", *(argument.format(**names) for argument in arguments))
+    assert ran.code == 2, ran
+    message = [line for line in ran.err.splitlines() if not line.startswith("using the")]
+    assert len(message) == 1
+    assert message[0].startswith("contextpool: error: ")
+    assert words in message[0]
+
+
+def test_a_port_that_is_taken_is_told(cli, world_run) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        ran = cli("serve", str(world_run), "--graph", "world", "--port", str(other.getsockname()[1]))
+    assert ran.code == 2
+    assert "cannot listen at 127.0.0.1" in ran.err
+
+
+@pytest.mark.parametrize("arguments", [["serve", "RUN", "--graph", "world"], ["demo", "--serve"]])
+def test_without_the_extra_its_name_is_told(
+    cli, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "fastapi" else find(name, *rest)
+    )
+    ran = cli(*arguments)
+    assert ran.code == 2
+    assert "pip install 'contextpool[serve]'" in ran.err
+    assert ran.out == ""
+
+
+def test_the_demo_tells_how_to_open_the_page_and_opens_it(
+    cli, world_run: Path, world_predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[Any] = []
+    monkeypatch.setattr(demo_module, "_tell_training", lambda dataset, output, seed: world_predictor)
+    monkeypatch.setattr(serve_module, "run_server", lambda *arguments: served.append(arguments))
+    ran = cli("demo", "--output", str(world_run))
+    assert ran.code == 0
+    assert served == []
+    command = re.search(r"contextpool (serve \S+ --graph world), then open http://127.0.0.1:8000/", ran.out)
+    assert command is not None
+    assert command.group(1) == f"serve {world_run} --graph world"
+    assert cli("demo", "--output", str(world_run), "--serve", "--port", "8123").code == 0
+    ((models, graphs, settings),) = served
+    assert [one.path for one in models] == [world_run]
+    assert [one.name for one in graphs] == ["world"]
+    assert settings.port == 8123
+
+
+def test_serve_explains_itself(cli) -> None:
+    ran = cli("serve", "--help")
+    assert ran.code == 0
+    for option in ("--graph", "--model", "--token-file", "--host", "--allow-host", "--deadline"):
+        assert option in ran.out

@@ -1,0 +1,68 @@
+"""The page of options names every one of them, and its recipe can be trained."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import fields, replace
+
+import pytest
+
+from conftest import REPOSITORY
+from contextpool import experiment
+from contextpool.bench.models import shipped_variants
+from contextpool.models.nbfnet import NBFNetConfig
+from contextpool.models.redgnn import REDGNNConfig
+from contextpool.pool.batch import ContextConfig
+from contextpool.recipe import Recipe
+from contextpool.train.config import TrainConfig
+from contextpool.tune.space import space_named
+from learning_worlds import family_dataset
+from learning_worlds import one_thread as one_thread
+
+PAGE = (REPOSITORY / "docs" / "context-options.md").read_text("utf-8")
+RECIPE = tomllib.loads(re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)[0])
+OPTIONS = {
+    *(f"context.{name}" for name in ("arrive_features", "gate_bias", "shrinkage", "control", "control_seed")),
+    *(f"model.{name}" for name in ("relation_encoder", "relation_layers", "exclude_head")),
+    *(f"train.{name}" for name in ("edge_dropout", "edge_dropout_by", "average_last")),
+}
+
+
+def test_every_option_has_a_heading_and_a_field_with_a_default_that_is_off() -> None:
+    headed = set(
+        re.findall(r"`((?:context|model|train)\.\w+)", "".join(re.findall(r"^## .*$", PAGE, re.MULTILINE)))
+    )
+    assert headed == OPTIONS
+    known = {
+        f"{part}.{field.name}": field.default
+        for part, kind in (("context", ContextConfig), ("train", TrainConfig), ("model", NBFNetConfig))
+        for field in fields(kind)
+    }
+    off = {key: known[key] for key in OPTIONS}
+    ways = {"context.control": "none", "train.edge_dropout_by": "uniform", "model.relation_layers": 1}
+    assert all(off[key] == ways.get(key, 0) for key in OPTIONS)
+    assert {key for key in OPTIONS if key.startswith("model.")} <= {
+        f"model.{field.name}" for field in fields(REDGNNConfig)
+    }
+
+
+def test_the_recipe_of_the_page_sets_every_option_and_trains() -> None:
+    recipe = Recipe.from_dict(RECIPE)
+    said = {f"{part}.{key}" for part in ("context", "model", "train") for key in RECIPE[part]}
+    assert said >= OPTIONS
+    small = replace(recipe.with_values({"model.dim": 4, "model.layers": 2}), dataset="split")
+    quick = replace(small, train=replace(small.train, epochs=2, batch_size=256))
+    trained = experiment.run_recipe(quick, family_dataset())
+    assert trained.context == recipe.context
+    assert trained.model.reads_relations
+
+
+@pytest.mark.parametrize("base", ["nbfnet", "redgnn"])
+def test_options_are_searched_and_have_variants(base: str) -> None:
+    searched = set(space_named(f"{base}+cp").to_dict())
+    assert searched >= OPTIONS - {"context.control", "context.control_seed", "model.relation_layers"}
+    named = set(re.findall(r"\+([a-z-]+)[,)]", "".join(re.findall(r"^## .*$", PAGE, re.MULTILINE))))
+    assert named <= set(shipped_variants())
+    changed = {key for name in named for key in shipped_variants()[name].values}
+    assert changed >= OPTIONS - {"context.control_seed", "model.relation_layers"}
