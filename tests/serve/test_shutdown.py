@@ -51,6 +51,7 @@ def test_everything_in_flight_is_answered_and_the_exit_code_is_0(world_run: Path
     assert "Traceback" not in "".join(server.said)
 
 
+@pytest.mark.soak
 def test_and_so_it_is_every_time(world_run: Path) -> None:
     rounds = amount(4, 50)
     again = str(Path(__file__).with_name("serve_again.py"))

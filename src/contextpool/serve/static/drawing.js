@@ -74,7 +74,7 @@ export class Drawing {
     const told = [...names].map(([name, ways]) => (ways.includes(true) ? (ways.includes(false) ? `← ${name} →` : `${name} →`) : `← ${name}`));
     const text = this.cut(told.join(", "), this.columnWidth * 0.95, 6);
     const anchor = from.column === to.column ? "end" : "middle";
-    const place = spots(from, to).find((spot) => this.isFree(spot.x, spot.y, text, anchor));
+    const place = spots(from, to, to.entity === this.why.answer).find((spot) => this.isFree(spot.x, spot.y, text, anchor));
     if (!place) return null;
     return this.text(place.x, place.y, text, anchor, "relation on-path");
   }
@@ -160,10 +160,10 @@ function curve(from, to) {
   return `M ${from.x} ${from.y} C ${middle} ${from.y}, ${middle} ${to.y}, ${to.x} ${to.y}`;
 }
 
-// Where a label of a line may stand, the best first: below its middle, else nearer to an end, else above.
-function spots(from, to) {
+// Where a label of a line may stand, the best first: below the line, where it is farthest from others.
+function spots(from, to, converges) {
   if (from.column === to.column) return [0.5, 0.3, 0.7].map((share) => ({ x: from.x - 22, y: from.y + (to.y - from.y) * share + 4 }));
-  const shares = from.y === to.y ? [0.5, 0.6, 0.4, 0.7] : [0.62, 0.5, 0.72, 0.4, 0.8];
+  const shares = converges ? [0.42, 0.34, 0.5, 0.6, 0.7] : from.y === to.y ? [0.5, 0.6, 0.4, 0.7] : [0.62, 0.5, 0.72, 0.4, 0.8];
   return [12, -5, 20].flatMap((below) => shares.map((share) => ({
     x: from.x + (to.x - from.x) * share,
     y: from.y + (to.y - from.y) * share * share * (3 - 2 * share) + below, // near enough to the curve
