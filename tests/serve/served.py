@@ -78,7 +78,7 @@ def client_of(registry: Registry, **settings: Any) -> Iterator[TestClient]:
 @contextlib.contextmanager
 def in_thread(registry: Registry, **settings: Any) -> Iterator[str]:
     """A real server in a thread of this process; gives its address."""
-    with service_of(registry, port=0, **settings) as service:
+    with service_of(registry, **{"port": 0, "drain_seconds": 0.0, **settings}) as service:
         listener = listen(service.settings)
         server = Server(service)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

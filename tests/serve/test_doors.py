@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import http.client
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from contextpool.errors import ConfigError
 from contextpool.serve import GraphSource, ModelSource, ServeSettings
 from contextpool.serve.registry import Registry
 from contextpool.serve.settings import bare_host
-from serve.served import TOKEN, client_of, world_graph
+from serve.served import TOKEN, client_of, in_thread, world_graph
 
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 CLOSED = ["/predict?head=Belarus&relation=currency", "/models", "/relations", "/entities?prefix=a", "/metrics",
@@ -95,6 +96,21 @@ def test_tokens_are_compared_in_constant_time(registry: Registry, monkeypatch: p
         assert client.get("/models", headers={"authorization": "Wrong " + TOKEN}).status_code == 401
         assert client.get("/models", headers=BEARER).status_code == 200
     assert compared == [TOKEN.encode()] * 3
+
+
+SPELLINGS = ["/static/../models", "/static/%2e%2e/models", "/static/..%2fmodels", "/health/../models", "//models",
+             "/./models", "/models/", "/MODELS", "/models%00", "http://x/models", "/static/models"]  # fmt: skip
+
+
+def test_no_way_round_the_token_by_another_spelling(registry: Registry) -> None:
+    with in_thread(registry, token=TOKEN) as url:
+        for path in SPELLINGS:
+            connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            assert answer.status in (400, 401, 404)
+            assert b"fingerprint" not in answer.read()
+            connection.close()
 
 
 # browsers

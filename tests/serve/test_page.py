@@ -35,6 +35,7 @@ def browser() -> Iterator[Any]:
         pytest.skip(
             f"no Chromium on this machine ({', '.join(BROWSERS)}); `make browser` installs it where it can"
         )
+    PICTURES.mkdir(exist_ok=True)
     with playwright.sync_playwright() as driver:
         one = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield one
@@ -116,7 +117,6 @@ def test_type_choose_click_and_see_the_path(opened: Callable[..., Page], size: s
     assert page.find("#context tbody tr").count() >= 5
     width = page.page.evaluate("document.documentElement.scrollWidth")
     assert width <= SIZES[size][0]  # nothing sticks out sideways
-    PICTURES.mkdir(exist_ok=True)
     page.page.screenshot(path=PICTURES / f"{size}-{scheme}.png", full_page=True)
 
 
@@ -289,7 +289,7 @@ def test_labels_that_are_markup_are_shown_as_text(browser: Any, world_run: Path)
     graph = GraphSource("nasty", lambda: Graph.from_triples(FACTS))
     with in_thread(Registry([ModelSource("<b>m", world_run)], [graph])) as url:
         page = Page(browser, url)
-        assert "<b>m on nasty" in page.find("#about").inner_text()
+        page.until("document.getElementById('about').textContent === '<b>m on nasty'")
         page.page.fill("#head", "<img")
         page.find("#head-list li").first.click()
         assert page.find("#head").input_value() == NASTY

@@ -29,6 +29,7 @@ HEADERS = (
     (b"cross-origin-opener-policy", b"same-origin"),
 )
 NO_STORE = (b"cache-control", b"no-store")
+Headers = dict[bytes, bytes]
 
 
 class GoneError(Exception):
@@ -52,9 +53,10 @@ class Guard:
         answering = Answering(self._service, scope, send)
         scope.setdefault("state", {})["deadline"] = time.monotonic() + self._service.settings.deadline
         try:
-            refusal = self._refusal(scope)
+            headers = dict(scope["headers"])  # of repeated ones the last; Host cannot be repeated
+            refusal = self._refusal(scope["path"], headers)
             if refusal is None:
-                body = await self._body(scope, receive)
+                body = await self._body(headers, receive)
                 refusal = problem(413, self._too_large(), headers=CLOSE) if body is None else None
             if refusal is not None:
                 await refusal(scope, receive, answering.send)
@@ -68,13 +70,12 @@ class Guard:
         finally:
             self._count(scope, answering)
 
-    def _refusal(self, scope: Scope) -> JSONResponse | None:
-        headers = dict(scope["headers"])  # of repeated ones the last; Host cannot be repeated
+    def _refusal(self, path: str, headers: Headers) -> JSONResponse | None:
         host = headers.get(b"host", b"").decode("latin-1")
         if bare_host(host) not in self._hosts:
             told = f"Host {shortened(host)} is not one that this server answers to; see --allow-host."
             return problem(400, told, headers=CLOSE)
-        if not self._may_ask(scope["path"], headers.get(b"authorization", b"")):
+        if not self._may_ask(path, headers.get(b"authorization", b"")):
             told = "this needs a token: send it as Authorization: Bearer TOKEN."
             return problem(401, told, headers={"WWW-Authenticate": "Bearer", **CLOSE})
         encoding = headers.get(b"content-encoding", b"identity").decode("latin-1")
@@ -96,10 +97,10 @@ class Guard:
     def _too_large(self) -> str:
         return f"the body is larger than {self._max_body:,} bytes; send fewer questions at a time."
 
-    async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
+    async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
         """The whole body, or None as soon as it is too large; never more than the limit is held."""
         parts, size = [], 0
-        more = b"content-length" in dict(scope["headers"]) or b"transfer-encoding" in dict(scope["headers"])
+        more = b"content-length" in headers or b"transfer-encoding" in headers
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":

@@ -32,7 +32,7 @@ class Measures:
         )
         self.reloads = Counter("contextpool_reloads_total", "Reloads by outcome.", ("outcome",))
         self.connections = 0
-        self.too_slow = Counter(
+        self.dropped = Counter(
             "contextpool_connections_dropped_total", "Connections that were cut, by reason.", ("reason",)
         )
 
@@ -55,7 +55,7 @@ class Measures:
             Gauge("process_start_time_seconds", "Since 1970.", (), lambda: [((), self._began)]),
             Gauge("process_max_resident_memory_bytes", "The most held so far.", (), _memory),
         )
-        counted = (self.requests, self.seconds, self.batches, self.reloads, self.too_slow)
+        counted = (self.requests, self.seconds, self.batches, self.reloads, self.dropped)
         return as_text([*counted, *gauges])
 
     def _queues(self) -> Samples:

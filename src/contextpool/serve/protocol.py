@@ -25,8 +25,7 @@ from contextpool.serve.settings import ServeSettings
 
 LINGER_SECONDS = 2.0
 """How long the rest of a refused request is drained, at the most."""
-REASONS = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large",
-           503: b"Service Unavailable"}  # fmt: skip
+REASONS = {400: b"Bad Request", 408: b"Request Timeout", 503: b"Service Unavailable"}
 
 
 class GuardedConfig(uvicorn.Config):
@@ -63,7 +62,7 @@ class GuardedProtocol(H11Protocol):
         super().connection_made(cast(asyncio.Transport, self._closing))
         self.config.measures.connections = len(self.connections)
         if len(self.connections) > self.config.limits.max_connections and not self._make_room():
-            self.config.measures.too_slow.add("too_many")
+            self.config.measures.dropped.add("too_many")
             self.refuse(503, "too many connections; try again later.")
             return
         self.config.silent[self] = None
@@ -107,7 +106,7 @@ class GuardedProtocol(H11Protocol):
         self._look_again()
 
     def send_400_response(self, msg: str) -> None:
-        """What h11 cannot read; its own hint says whether that is 400 or 431."""
+        """What h11 cannot read, or what is longer than it takes."""
         self.refuse(400, "this is no HTTP request that can be read here, or its headers are too long.")
 
     # deadlines
@@ -149,7 +148,7 @@ class GuardedProtocol(H11Protocol):
         self.config.silent.pop(self, None)
 
     def _too_slow(self) -> None:
-        self.config.measures.too_slow.add("too_slow")
+        self.config.measures.dropped.add("too_slow")
         seconds = self.config.limits.receive_seconds
         self.refuse(408, f"the request did not arrive within {seconds:g} seconds.")
 
@@ -162,7 +161,7 @@ class GuardedProtocol(H11Protocol):
         return True
 
     def _cut(self, reason: str) -> None:
-        self.config.measures.too_slow.add(reason)
+        self.config.measures.dropped.add(reason)
         self._forget()
         self.connections.discard(self)
         if self._closing is not None:

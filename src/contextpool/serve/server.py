@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import uvicorn
 
@@ -31,7 +32,8 @@ LONGEST_HEADERS = 2**16
 
 def serve(registry: Registry, settings: ServeSettings, on_start: Callable[[str], None]) -> None:
     """Serve until a signal says stop; `on_start` gets the address once it is listened at."""
-    _raise_file_limit(settings.max_connections + FILES_BESIDE_CONNECTIONS)
+    files = _raise_file_limit(settings.max_connections + FILES_BESIDE_CONNECTIONS)
+    settings = replace(settings, max_connections=max(1, files - FILES_BESIDE_CONNECTIONS))
     listener = listen(settings)
     service = Service(registry, settings)
     before = sys.getswitchinterval()
@@ -131,10 +133,14 @@ def address_of(listener: socket.socket, host: str) -> str:
     return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
 
 
-def _raise_file_limit(wanted: int) -> None:
-    """As many open files as connections may need, as far as the system allows."""
+def _raise_file_limit(wanted: int) -> int:
+    """Allow as many open files as connections may need, as far as the system lets us; returns how many of them."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < allowed:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    except (OSError, ValueError):
+        return soft
+    return allowed
