@@ -82,7 +82,8 @@ def test_hubs_have_programs_of_their_own(monkeypatch: pytest.MonkeyPatch) -> Non
         many = torch.nonzero(hop.row_start.diff() > 4).squeeze(1)
         longest += len(many)
         hubs = torch.cat([many, torch.tensor([10**6])]).int().to(DEVICE)
-        check(hop, inputs(hop, seed), replace(on_device(hop), hubs=hubs))
+        order = torch.sort(hop.row_start.diff(), descending=True).indices.int().to(DEVICE)
+        check(hop, inputs(hop, seed), replace(on_device(hop), hubs=hubs, order=order))
     assert longest > CASES // 2
 
 
@@ -99,6 +100,10 @@ def test_targets_that_are_only_room_are_left_alone() -> None:
             sizes=torch.tensor([hop.num_sources, hop.num_targets], device=DEVICE),
         )
         check(hop, inputs(hop, seed), roomy, hop.num_targets)
+        order = torch.cat([torch.arange(hop.num_targets).flip(0), torch.full((hop.num_targets,), 10**6)])
+        none = torch.zeros(0, dtype=torch.int32, device=DEVICE)
+        tiled = replace(roomy, order=order.int().to(DEVICE), hubs=none)
+        check(hop, inputs(hop, seed), tiled, hop.num_targets)
 
 
 def test_sums_in_a_fixed_order_are_the_same_sums() -> None:

@@ -1,7 +1,8 @@
 """The Triton kernels behind `kernels.triton.aggregate`; shapes and names as in `reference.aggregate`.
 
 Tiles are [E, D], or [S, E, D] in the kernel that sums groups in order: S streams, E edges, D columns, padded to powers
-of two; `dim` and `num_streams` say what is real.
+of two; `dim` and `num_streams` say what is real. Counts that change from batch to batch are not specialized: another
+batch must not mean another compilation.
 """
 
 from __future__ import annotations
@@ -56,12 +57,12 @@ def _members_of(edge, source, edge_views, view, num_sources, HAS_VIEW: tl.conste
 
 @triton.jit
 def _rows(
-    state, weight, source, relation, member, columns, other_columns, column_ok, dim, MESSAGE: tl.constexpr
+    state, weight, source, weight_place, member, columns, other_columns, column_ok, dim, MESSAGE: tl.constexpr
 ):
     """States and relation weights [E, D] of edges, and for rotate those of the columns of the other half."""
     ok = member[:, None] & column_ok[None, :]
     place = state + source.to(tl.int64)[:, None] * dim
-    weight_row = weight + relation.to(tl.int64)[:, None] * dim
+    weight_row = weight + weight_place[:, None]
     sent = tl.load(place + columns[None, :], mask=ok, other=0.0).to(tl.float32)
     along = tl.load(weight_row + columns[None, :], mask=ok, other=0.0).to(tl.float32)
     sent_other = sent
@@ -72,7 +73,7 @@ def _rows(
     return sent, sent_other, along, along_other, ok
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_targets", "num_boundary", "longest"])
 def aggregate_forward(
     state,  # [num_sources, dim]
     weight,  # [S, B or 1, num_directed, dim]
@@ -115,6 +116,7 @@ def aggregate_forward(
     """One target a program: E edges at a time, all reductions in one pass; for one stream after the other.
 
     The first stream sees all edges and learns which views they have; a stream without edges costs its result alone.
+    Targets from a list have a program for every stream.
     """
     num_sources = tl.load(sizes)
     last = tl.load(sizes + 1)
@@ -140,17 +142,18 @@ def aggregate_forward(
         if target < num_boundary:
             own = tl.load(boundary + target * dim + columns, mask=column_ok, other=0.0).to(tl.float32)
     row_bits = tl.zeros([BLOCK_E], dtype=tl.int32)
-    for stream in range(NUM_STREAMS):
+    for turn in range(1 if FROM_LIST else NUM_STREAMS):
+        stream = tl.program_id(1) + turn
         view = tl.load(stream_view + stream)
         row = stream * num_targets + target
         place = out + row * (NUM_OUT * dim) + columns
         tie = ties + row * (2 * dim) + columns
         walks = end > start
-        if NUM_STREAMS > 1:
+        if NUM_STREAMS > 1 and not FROM_LIST:
             if stream > 0:
                 walks = walks & ((view < 0) | (tl.max((row_bits >> tl.maximum(view, 0)) & 1, axis=0) != 0))
         if walks:
-            weight_base = weight + stream * weight_stream_stride + query * weight_query_stride
+            weight_base = stream * weight_stream_stride + query * weight_query_stride
             total = tl.zeros([BLOCK_E, D_PAD], dtype=tl.float32)
             squares = tl.zeros([BLOCK_E, D_PAD], dtype=tl.float32)
             largest = tl.zeros([BLOCK_E, D_PAD], dtype=tl.float32) - float("inf")
@@ -170,9 +173,9 @@ def aggregate_forward(
                 row_bits |= bits
                 sent, sent_other, along, along_other, ok = _rows(
                     state,
-                    weight_base,
+                    weight,
                     source,
-                    relation,
+                    weight_base + relation.to(tl.int64) * dim,
                     member,
                     columns,
                     other_columns,
@@ -322,7 +325,7 @@ def _message_gradient(
     return result
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_targets", "num_boundary", "longest"])
 def aggregate_backward(
     grad,  # [S, M, NUM_OUT, dim]
     state,
@@ -365,7 +368,7 @@ def aggregate_backward(
     HAS_VIEW: tl.constexpr,  # whether some stream is not over all edges
     BLOCK_E: tl.constexpr,
     D_PAD: tl.constexpr,
-    TO_EDGES: tl.constexpr,  # false: the boundary's gradient alone
+    TO_EDGES: tl.constexpr = True,  # false: the boundary's gradient alone
 ):
     """One target a program, as forward; adds to what its edges read, atomically."""
     num_sources = tl.load(sizes)
@@ -393,7 +396,8 @@ def aggregate_backward(
     if HAS_BOUNDARY:
         if has_own:
             own = tl.load(boundary + target * dim + columns, mask=column_ok, other=0.0).to(tl.float32)
-    for stream in range(NUM_STREAMS):
+    for turn in range(1 if FROM_LIST else NUM_STREAMS):
+        stream = tl.program_id(1) + turn
         row = stream * num_targets + target
         received = tl.load(degree + row)
         messages = received
@@ -420,9 +424,9 @@ def aggregate_backward(
                     next_source = tl.load(edge_source + following, mask=following < end, other=2147483647)
                     next_relation = tl.load(edge_relation + following, mask=following < end, other=0)
                     member, _ = _members_of(edge, source, edge_views, view, num_sources, HAS_VIEW)
+                    weight_place = weight_base + relation.to(tl.int64) * dim
                     sent, sent_other, along, along_other, ok = _rows(
-                        state, weight + weight_base, source, relation, member, columns, other_columns, column_ok, dim,
-                        MESSAGE,
+                        state, weight, source, weight_place, member, columns, other_columns, column_ok, dim, MESSAGE
                     )  # fmt: skip
                     bare = _composed(sent, sent_other, along, along_other, is_real, MESSAGE)
                     message = bare
@@ -439,7 +443,7 @@ def aggregate_backward(
                         tl.atomic_add(grad_edge_weight + edge, share, mask=member, sem="relaxed")
                         back = back * factor
                     at_state = grad_state + source.to(tl.int64)[:, None] * dim
-                    at_weight = grad_weight + weight_base + relation.to(tl.int64)[:, None] * dim
+                    at_weight = grad_weight + weight_place[:, None]
                     if MESSAGE == 0:
                         tl.atomic_add(at_state + columns[None, :], back * along, mask=ok, sem="relaxed")
                         tl.atomic_add(at_weight + columns[None, :], back * sent, mask=ok, sem="relaxed")
@@ -463,10 +467,14 @@ def aggregate_backward(
                     relation = next_relation
                     first += BLOCK_E
     if HAS_BOUNDARY:
-        tl.store(grad_boundary + target * dim + columns, to_own, mask=column_ok & has_own)
+        at_own = grad_boundary + target * dim + columns
+        if FROM_LIST:
+            tl.atomic_add(at_own, to_own, mask=column_ok & has_own, sem="relaxed")
+        else:
+            tl.store(at_own, to_own, mask=column_ok & has_own)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_sources", "num_targets", "num_groups", "num_streams"])
 def aggregate_backward_in_order(
     grad,
     state,

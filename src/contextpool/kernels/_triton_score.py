@@ -30,7 +30,7 @@ def _hidden(
     return states, query, tl.dot(states, turned, hidden, input_precision=PRECISION)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def score_forward(
     state,  # [M, D]
     weight,  # [H, D]
@@ -53,7 +53,7 @@ def score_forward(
     tl.store(score + rows, result, mask=row_ok)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def score_backward(
     grad,  # [M]
     state,

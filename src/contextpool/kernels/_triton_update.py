@@ -25,7 +25,7 @@ def _normalised(update, dim: tl.constexpr, eps):
     return centred * inverse[:, None], inverse
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def update_forward(
     state,  # [num_sources, D]
     received,  # [S, M, W], W = reductions * D
@@ -87,7 +87,7 @@ def update_forward(
     tl.store(result + place, tl.where(row_ok, after, 0.0), mask=(rows < num_rows)[:, None])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def update_backward(
     grad,  # [M, D]
     update,
@@ -174,7 +174,7 @@ def update_backward(
     tl.store(goal + 2 * D, to_norm_bias)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def update_weights(
     grad_update,  # [M, D]
     state,  # [num_sources, D]

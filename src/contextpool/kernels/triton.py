@@ -6,25 +6,28 @@ groups of edges in a fixed order instead, which costs about twice the time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from triton import next_power_of_2
+from triton import cdiv, next_power_of_2
 
 from contextpool.errors import ConfigError
 from contextpool.kernels import _triton_aggregate as kernels
+from contextpool.kernels import _triton_tiles as tiles
 from contextpool.kernels.reference import FULL, STD_EPSILON, Message, Reduction, Stream, check
 from contextpool.pool.propagation import HUB_EDGES, Hop
 
 MESSAGES = {"distmult": 0, "transe": 1, "rotate": 2}
-TILE = 256
-"""Elements of an [E, D] tile, for one warp: fewer leave room for more warps, more put more edges in flight."""
+TILE = 128
+"""Elements of an [E, D] or [T, D] tile, for one warp: fewer leave room for more warps, more put more in flight."""
 MAX_DIM = 512
 NO_LIMIT = 2**31 - 1
+Gradients = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
+"""Of state, weight, boundary and edge weight."""
 
 
 def aggregate(
@@ -110,23 +113,29 @@ class _Launch:
             "D_PAD": d_pad,
         }
         warps, edges = 1 if d_pad <= TILE else 4, max(1, TILE // d_pad)
-        self.hubs = self.stream_view if hop.hubs is None else hop.hubs
         self.every_row = {"BLOCK_E": edges, "longest": NO_LIMIT, "FROM_LIST": False, "num_warps": warps}
-        self.short_rows = self.every_row | {"longest": HUB_EDGES}
         self.long_rows = self.every_row | {"BLOCK_E": 8 * edges, "FROM_LIST": True, "num_warps": 4 * warps}
+        self.short_rows = {"BLOCK_T": edges, "longest": HUB_EDGES, "num_warps": warps}
         self.in_order = {"S_PAD": s_pad, "BLOCK_E": max(1, 512 // (s_pad * d_pad)), "num_warps": warps}
         if (
             message == "rotate"
         ):  # a multiply-add fused in one kernel alone would miss the maximum of the other
             self.shape["enable_fp_fusion"] = False
 
-    def _launches(self, programs: int) -> list[tuple[int, dict[str, Any]]]:
-        """One warp a target; where hubs are known, they get programs of several warps, and the others skip them."""
-        if programs == 0:
-            return []
-        if self.hop.hubs is None or len(self.hop.hubs) == 0:
-            return [(programs, self.every_row)]
-        return [(len(self.hop.hubs), self.long_rows), (programs, self.short_rows)]
+    def _launches(self, by_row: Any, by_tile: Any) -> Iterator[tuple[Any, Tensor, dict[str, Any]]]:
+        """(kernel with its grid, list of targets, how).
+
+        A warp a target; where the rows' lengths are known, tiles of targets for short rows, more warps for a long one.
+        """
+        hop = self.hop
+        if hop.num_targets == 0:
+            return
+        if hop.order is None or hop.hubs is None:
+            yield by_row[(hop.num_targets,)], self.stream_view, self.every_row
+            return
+        if len(hop.hubs):
+            yield by_row[(len(hop.hubs), self.num_streams)], hop.hubs, self.long_rows
+        yield by_tile[(cdiv(hop.num_targets, self.short_rows["BLOCK_T"]),)], hop.order, self.short_rows
 
     def requested(self, out: Tensor) -> tuple[Tensor, ...]:
         """Per stream [M, reductions, D], without what only the backward pass needs."""
@@ -151,11 +160,11 @@ class _Launch:
         degree = torch.empty(*size, dtype=torch.int64, device=state.device)
         extremes = keep_ties and bool({"max", "min"} & set(self.reductions))
         ties = torch.empty(*size, 2, self.dim, dtype=torch.int16, device=state.device) if extremes else degree
-        for programs, how in self._launches(hop.num_targets):
-            kernels.aggregate_forward[(programs,)](
+        for kernel, targets, how in self._launches(kernels.aggregate_forward, tiles.forward_tiles):
+            kernel(
                 state, weight, hop.row_start, hop.edge_source, hop.edge_relation, hop.edge_views,
                 state if edge_weight is None else edge_weight, hop.node_query,
-                state if boundary is None else boundary, self.hubs, self.stream_view, out, degree, ties,
+                state if boundary is None else boundary, targets, self.stream_view, out, degree, ties,
                 hop.device_sizes, hop.num_targets, 0 if boundary is None else len(boundary),
                 self.dim, weight.stride(0), weight.stride(1) if weight.size(1) > 1 else 0, STD_EPSILON,
                 HAS_EDGE_WEIGHT=edge_weight is not None, HAS_BOUNDARY=boundary is not None, KEEP_TIES=extremes,
@@ -173,31 +182,40 @@ class _Launch:
         out: Tensor,
         degree: Tensor,
         ties: Tensor,
-        to_edges: bool = True,
-    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    ) -> Gradients:
         """Gradients of state, weight, boundary and edge weight."""
-        hop = self.hop
+        grads = self._no_gradients(state, weight, boundary, edge_weight)
+        values = (grad, state, weight, boundary, edge_weight, out, degree, ties)
+        for kernel, targets, how in self._launches(kernels.aggregate_backward, tiles.backward_tiles):
+            self._add_gradients(kernel, targets, how, values, grads)
+        return grads
+
+    def _no_gradients(
+        self, state: Tensor, weight: Tensor, boundary: Tensor | None, edge_weight: Tensor | None
+    ) -> Gradients:
         grad_state = torch.zeros(state.shape, dtype=torch.float32, device=state.device)
         grad_weight = torch.zeros(weight.shape, dtype=torch.float32, device=state.device)
         grad_boundary = None if boundary is None else torch.zeros_like(boundary, dtype=torch.float32)
         grad_edge = None if edge_weight is None else torch.zeros_like(edge_weight, dtype=torch.float32)
-        launches = self._launches(hop.num_targets)
-        if not to_edges:
-            heads = 0 if boundary is None else min(hop.num_targets, len(boundary))
-            launches = [(heads, self.every_row)] if heads else []
-        for programs, how in launches:
-            kernels.aggregate_backward[(programs,)](
-                grad, state, weight, hop.row_start, hop.edge_source, hop.edge_relation, hop.edge_views,
-                state if edge_weight is None else edge_weight, hop.node_query,
-                state if boundary is None else boundary, self.hubs, self.stream_view, out, degree, ties,
-                grad_state, grad_weight, grad_state if grad_edge is None else grad_edge,
-                grad_state if grad_boundary is None else grad_boundary,
-                hop.device_sizes, hop.num_targets, 0 if boundary is None else len(boundary),
-                self.dim, weight.stride(0), weight.stride(1) if weight.size(1) > 1 else 0, STD_EPSILON,
-                HAS_EDGE_WEIGHT=edge_weight is not None, HAS_BOUNDARY=boundary is not None, TO_EDGES=to_edges,
-                NUM_STREAMS=self.num_streams, HAS_VIEW=self.has_view, **self.shape, **how,
-            )  # fmt: skip
         return grad_state, grad_weight, grad_boundary, grad_edge
+
+    def _add_gradients(
+        self, kernel: Any, targets: Tensor, how: dict[str, Any], values: tuple[Any, ...], grads: Gradients
+    ) -> None:
+        grad, state, weight, boundary, edge_weight, out, degree, ties = values
+        grad_state, grad_weight, grad_boundary, grad_edge = grads
+        hop = self.hop
+        kernel(
+            grad, state, weight, hop.row_start, hop.edge_source, hop.edge_relation, hop.edge_views,
+            state if edge_weight is None else edge_weight, hop.node_query,
+            state if boundary is None else boundary, targets, self.stream_view, out, degree, ties,
+            grad_state, grad_weight, grad_state if grad_edge is None else grad_edge,
+            grad_state if grad_boundary is None else grad_boundary,
+            hop.device_sizes, hop.num_targets, 0 if boundary is None else len(boundary),
+            self.dim, weight.stride(0), weight.stride(1) if weight.size(1) > 1 else 0, STD_EPSILON,
+            HAS_EDGE_WEIGHT=edge_weight is not None, HAS_BOUNDARY=boundary is not None,
+            NUM_STREAMS=self.num_streams, HAS_VIEW=self.has_view, **self.shape, **how,
+        )  # fmt: skip
 
     def backward_in_order(
         self,
@@ -209,16 +227,18 @@ class _Launch:
         out: Tensor,
         degree: Tensor,
         ties: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    ) -> Gradients:
         """The same, every sum in a fixed order."""
         hop = self.hop
-        _, _, grad_boundary, grad_edge = self.backward(
-            grad, state, weight, boundary, edge_weight, out, degree, ties, to_edges=False
-        )
+        grads = self._no_gradients(state, weight, boundary, edge_weight)
+        heads = 0 if boundary is None else min(hop.num_targets, len(boundary))
+        if heads:
+            given = (grad, state, weight, boundary, edge_weight, out, degree, ties)
+            how = self.every_row | {"TO_EDGES": False}
+            self._add_gradients(kernels.aggregate_backward[(heads,)], self.stream_view, how, given, grads)
+        grad_state, grad_weight, grad_boundary, grad_edge = grads
         values = (grad, state, weight, edge_weight, out, degree, ties, grad_edge)
-        grad_state = torch.zeros(state.shape, dtype=torch.float32, device=state.device)
         self._sum_groups(values, hop.edge_source.long(), hop.num_sources, grad_state, by_source=True)
-        grad_weight = torch.zeros(weight.shape, dtype=torch.float32, device=state.device)
         per_query = weight.size(2) if weight.size(1) > 1 else 0
         row = hop.edge_query * per_query + hop.edge_relation.long()
         self._sum_groups(values, row, weight.size(1) * weight.size(2), grad_weight, by_source=False)

@@ -83,7 +83,7 @@ class LinkPredictor(nn.Module):
 
     @property
     def takes_padding(self) -> bool:
-        """Whether batches may have room for more nodes than there are (`Hop.sizes`), all through `kernels`."""
+        """Whether batches may have room for more nodes than there are (`Hop.sizes`)."""
         return False
 
     def config(self) -> dict[str, Any]:
@@ -102,6 +102,11 @@ def scatter_scores(batch: QueryBatch, node_score: Tensor, unreached: Tensor) -> 
 def padded(state: Tensor, num_rows: int) -> Tensor:
     """The state with rows of zeros for the nodes that are reached only now."""
     return state if len(state) == num_rows else nn.functional.pad(state, (0, 0, 0, num_rows - len(state)))
+
+
+def where_real(values: Tensor, is_real: Tensor | None) -> Tensor:
+    """Values [M, D] of nodes, zero for those that are only room (`Hop.is_target`)."""
+    return values if is_real is None else values.masked_fill(~is_real, 0.0)
 
 
 def multi_layer_perceptron(sizes: list[int]) -> nn.Sequential:

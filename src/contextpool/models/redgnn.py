@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
+from contextpool.kernels.attention import edge_attention
 from contextpool.kernels.interface import aggregate
-from contextpool.models.base import LinkPredictor, padded, scatter_scores
+from contextpool.models.base import LinkPredictor, padded, scatter_scores, where_real
 from contextpool.models.own_head import OwnHead
 from contextpool.models.relation_encoder import RelationEncoder, check_encoder, vectors_of
 from contextpool.models.streams import ContextStreams, edge_gate
@@ -92,6 +93,10 @@ class REDGNN(LinkPredictor):
     def reads_relations(self) -> bool:
         return self.encoder is not None
 
+    @property
+    def takes_padding(self) -> bool:
+        return True
+
     def allow_reflexive(self, relation: Tensor) -> None:
         if self.own_head is not None:
             self.own_head.allow(relation)
@@ -104,6 +109,7 @@ class REDGNN(LinkPredictor):
         for layer, hop in zip(self.layers, walk.hops, strict=True):
             update = layer(state, hop, batch.query_relation, self.context, gates, enriched)
             state = self.gru(self.dropout(update), padded(state, hop.num_targets))
+            state = where_real(state, hop.is_target)
         node_score = self.score(state).squeeze(1).float()
         unreached = node_score.new_zeros(walk.num_queries)
         scores = self.context.add_candidate_logit(scatter_scores(batch, node_score, unreached), batch)
@@ -131,20 +137,19 @@ class REDGNNLayer(nn.Module):
         enriched: Tensor | None = None,
     ) -> Tensor:
         """[num_sources, D] -> [num_targets, D]"""
-        hop = hop.walked  # attention is a number per edge
+        hop = hop.compact  # attention is a number per edge
         gate = edge_gate(gates, hop)
         relations = [stream.relations(enriched) for stream in self.streams]
         views = context.streams(relations)
         received = []
         for stream, view, relation in zip(self.streams, views, relations, strict=True):
-            attention = stream.edge_attention(state, hop, query_relation, relation)  # [K]
+            attention, staying = stream.attend(state, hop, query_relation, relation)
             weight = attention if gate is None else attention * gate
             ([total], _) = aggregate(
                 hop, state, [view], message="transe", reductions=("sum",), edge_weight=weight
             )
-            asking = hop.node_query[: hop.num_sources]
-            staying = stream.self_message(state, asking, query_relation, relation)
-            received.append(total[:, 0] + padded(staying, hop.num_targets))
+            staying = padded(where_real(staying, hop.is_source), hop.num_targets)
+            received.append(where_real(total[:, 0], hop.is_target) + staying)
         update: Tensor = self.update(torch.cat(received, dim=1))
         return ACTIVATIONS[self.settings.activation](update)
 
@@ -168,28 +173,21 @@ class REDGNNStream(nn.Module):
             return self.relation.weight
         return self.relation.weight + nn.functional.pad(self.enrich(enriched), (0, 0, 0, 1))
 
-    def edge_attention(self, state: Tensor, hop: Hop, query_relation: Tensor, relation: Tensor) -> Tensor:
-        """[K] in (0, 1)"""
-        by_relation, by_query = self.from_relation(relation), self._by_query(query_relation, relation)
-        place = hop.edge_relation
-        if by_relation.dim() == 3:
-            place = hop.edge_query * by_relation.size(1) + place
-        hidden = (
-            self.from_state(state).index_select(0, hop.edge_source)
-            + by_relation.flatten(0, -2).index_select(0, place)
-            + by_query.index_select(0, hop.edge_query)
+    def attend(
+        self, state: Tensor, hop: Hop, query_relation: Tensor, relation: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Attention [K] in (0, 1) of the edges, and the messages [M, D] that the sources send to themselves."""
+        by_query = self._by_query(query_relation, relation)  # [B, A]
+        by_relation = self.from_relation(relation) + by_query[:, None]  # [B, 2R + 1, A]
+        by_node = self.from_state(state)  # [M, A]
+        last = (self.attention.weight, self.attention.bias)
+        asking = hop.node_query[: hop.num_sources]
+        along = edge_attention(by_node, by_relation, *last, hop.sender, hop.edge_relation, hop.edge_query)
+        nodes = torch.arange(hop.num_sources, device=state.device)
+        staying = edge_attention(
+            by_node, by_relation, *last, nodes, torch.full_like(nodes, self.stay), asking
         )
-        return torch.sigmoid(self.attention(torch.relu(hidden)).squeeze(1))
-
-    def self_message(
-        self, state: Tensor, node_query: Tensor, query_relation: Tensor, relation: Tensor
-    ) -> Tensor:
-        """[M, D] what a node sends to itself."""
-        by_relation = self.from_relation(self.relation.weight)
-        by_query = self._by_query(query_relation, relation)
-        hidden = self.from_state(state) + by_relation[self.stay] + by_query[node_query]
-        attention = torch.sigmoid(self.attention(torch.relu(hidden)))  # [M, 1]
-        return attention * (state + self.relation.weight[self.stay])
+        return along, staying[:, None] * (state + self.relation.weight[self.stay])
 
     def _by_query(self, query_relation: Tensor, relation: Tensor) -> Tensor:
         """[B, A] attention's part by query; `relation` [(B,) 2R + 1, D]."""

@@ -295,6 +295,7 @@ def propagate(walkers: Walkers, num_layers: int, flags: list[Tensor], layered: b
         layer_views=(views,) * num_layers,
         sizes=sizes,
         hubs=number.view(num_queries, num_entities)[:, _hub_entities(graph)].reshape(-1),
+        order=_by_length(graph, first_hop, number),
         place=order,
     )
     return walk if not layered else _with_layers(walk, flags)
@@ -304,6 +305,19 @@ def propagate(walkers: Walkers, num_layers: int, flags: list[Tensor], layered: b
 def _hub_entities(graph: Graph) -> Tensor:
     """[H] int64"""
     return torch.nonzero(graph.row_start.diff() > HUB_EDGES).squeeze(1)
+
+
+def _by_length(graph: Graph, first_hop: Tensor, number: Tensor) -> Tensor:
+    """[B * N] int32 nodes by (first hop, query, descending number of edges), from their numbers [B * N]."""
+    entities = _by_degree(graph)
+    order = torch.sort(first_hop[:, entities].view(-1), stable=True).indices
+    return number.view(first_hop.shape)[:, entities].view(-1)[order]
+
+
+@cached_per_graph
+def _by_degree(graph: Graph) -> Tensor:
+    """[N] int64 entities, those with most edges first."""
+    return torch.sort(graph.row_start.diff(), descending=True, stable=True).indices
 
 
 def _first_hops(walk: Walkers, num_layers: int) -> Tensor:

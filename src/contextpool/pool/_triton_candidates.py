@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_directed", "num_entities"])
 def candidate_kernel(
     relevance,  # [B, 5, 2R] float32
     hidden,
@@ -48,7 +48,7 @@ def candidate_kernel(
     tl.store(result + query * num_entities + entity, best, mask=ok)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_relations", "num_entities"])
 def features_kernel(
     query_relation,
     relevance,  # [B, 5, 2R] float32

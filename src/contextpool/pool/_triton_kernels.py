@@ -30,7 +30,7 @@ def _kept(ok, edge, query, edge_inverse, edge_relation, salt, threshold, num_dir
     return ok & (hashed >= tl.load(threshold + query * num_directed + relation, mask=ok, other=0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["hop", "num_entities", "num_edges", "num_directed"])
 def reach_kernel(
     first_hop,  # [B, N] uint8, 255 where not reached yet
     edge_head,
@@ -64,7 +64,7 @@ def reach_kernel(
     tl.store(row + head, (tl.zeros([BLOCK], dtype=tl.int32) + hop).to(tl.uint8), mask=is_new)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_nodes", "num_entities", "num_layers"])
 def degree_kernel(
     node_place,  # [B * N] int64, node -> query * N + entity
     row_start,
@@ -86,7 +86,9 @@ def degree_kernel(
     tl.store(degree + node, length, mask=ok)
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=["num_nodes", "num_sources", "num_edges", "num_entities", "num_pairs", "num_directed"]
+)
 def fill_kernel(
     number,  # [B, N] int32, the node of each entity
     row_start,
@@ -173,7 +175,7 @@ def _shrunk(both, support, wanted, shrinkage):
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_relations", "num_words"])
 def decide_kernel(
     query_relation,  # [B] int64
     hidden,  # [B] int64, the fact that counts nowhere
@@ -301,7 +303,7 @@ def _allowed(mask, own_row, own_column, query, first, second, asked, neighbor, n
     return (usual | in_column | in_row).to(tl.int32)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_relations", "num_pairs"])
 def first_leave_kernel(
     query_head,
     query_relation,
@@ -335,7 +337,7 @@ def first_leave_kernel(
         pair += BLOCK
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_edges", "num_pairs", "num_directed"])
 def arrive_kernel(
     leaving,  # [B, P] int32
     edge_pair,
@@ -367,7 +369,7 @@ def arrive_kernel(
     tl.atomic_or(arriving + row + pair, bits, mask=some, sem="relaxed")
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_relations", "num_pairs"])
 def leave_kernel(
     query_relation,
     mask,

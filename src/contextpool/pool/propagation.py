@@ -34,6 +34,8 @@ class Hop:
 
     An edge is walked where its source is one of the first `num_sources` nodes, those that have a state by now;
     the others wait for a later layer. Layers share their edges, so a hop costs nothing. `walked` leaves them out.
+    Where the device alone knows the sizes, another batch may come to lie in the same tensors: nothing is remembered
+    that depends on their values.
     """
 
     num_sources: int
@@ -48,9 +50,13 @@ class Hop:
     edge_scale: Tensor | None = None
     """[K] what to multiply messages with, None for nothing; explanations differentiate by it."""
     sizes: Tensor | None = None
-    """[2] int64, on the device: the numbers of sources and targets, where the two numbers above are only bounds."""
+    """[2] int64, on the device: the numbers of sources and targets."""
+    roomy: bool = False
+    """Whether the numbers that the host has are only bounds, and tensors hold more rows than count."""
     hubs: Tensor | None = None
     """[H] int32 every target with more than HUB_EDGES edges, perhaps others; those past the targets don't count."""
+    order: Tensor | None = None
+    """[num_targets or more] int32: first every target, those with rows of like length side by side."""
 
     @property
     def num_edges(self) -> int:
@@ -62,9 +68,14 @@ class Hop:
         return numbers_of_rows(self.row_start.diff(), self.num_edges)
 
     @property
+    def sender(self) -> Tensor:
+        """[K] the source of each edge, and where it is not walked any node that has a state: to index states with."""
+        return self.edge_source if self.complete else self.edge_source.clamp(max=self.num_sources - 1)
+
+    @property
     def edge_query(self) -> Tensor:
         """[K] the query that each edge is walked for."""
-        return self.node_query[self.edge_target]
+        return self.node_query[self.sender]
 
     def in_view(self, view: int) -> Tensor:
         """[K] whether each edge belongs to a view."""
@@ -76,6 +87,21 @@ class Hop:
         if self.sizes is not None:
             return self.sizes
         return torch.tensor([self.num_sources, self.num_targets], device=self.edge_source.device)
+
+    @property
+    def compact(self) -> Hop:
+        """`walked`; the same hop where the device alone knows what that is, and the host shall not wait for it."""
+        return self if self.roomy else self.walked
+
+    @property
+    def is_source(self) -> Tensor | None:
+        """[num_sources, 1] which of the sources there really are, None for all."""
+        return _first(self.device_sizes[0], self.num_sources) if self.roomy else None
+
+    @property
+    def is_target(self) -> Tensor | None:
+        """[num_targets, 1] which of the targets there really are, None for all."""
+        return _first(self.device_sizes[1], self.num_targets) if self.roomy else None
 
     @cached_property
     def walked(self) -> Hop:
@@ -93,8 +119,14 @@ class Hop:
             edge_views=self.edge_views[kept],
             complete=True,
             hubs=None,
+            order=None,
             edge_scale=None if self.edge_scale is None else self.edge_scale[kept],
         )
+
+
+def _first(count: Tensor, size: int) -> Tensor:
+    """[size, 1] bool"""
+    return (torch.arange(size, device=count.device) < count)[:, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,8 +154,12 @@ class Propagation:
     """[K] what every layer multiplies the messages of an edge with; None for nothing."""
     sizes: Tensor | None = None
     """[L + 1] int64 `layer_sizes` on the device, where they were counted there."""
+    roomy: bool = False
+    """Whether the sizes that the host has are only bounds, and tensors hold more rows than count."""
     hubs: Tensor | None = None
     """[H] int32 every node with more than HUB_EDGES edges, and unreached ones past them; where they are at hand."""
+    order: Tensor | None = None
+    """[B * N] int32 the nodes by (first hop, query, how many edges), then what was not reached; where it is at hand."""
     place: Tensor | None = None
     """[B * N] int64 query * N + entity of the nodes, then of all that was not reached; where it is at hand."""
 
@@ -169,7 +205,9 @@ class Propagation:
             node_query=self.node_query[:num_targets],
             edge_scale=None if self.edge_scale is None else self.edge_scale[:num_edges],
             sizes=None if self.sizes is None else self.sizes[layer - 1 : layer + 1],
+            roomy=self.roomy,
             hubs=self.hubs,
+            order=self.order,
         )
 
 

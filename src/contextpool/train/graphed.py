@@ -151,6 +151,8 @@ class _Inputs:
             layer_views=tuple(distinct[id(views)] for views in walk.layer_views),
             sizes=None if walk.sizes is None else walk.sizes.clone(),
             hubs=None if walk.hubs is None else walk.hubs.clone(),
+            roomy=True,
+            order=None if walk.order is None else walk.order.clone(),
             place=None,
         )
         tables = {name: _clone(getattr(prepared, name)) for name in OF_QUERIES}
@@ -172,6 +174,8 @@ class _Inputs:
         mine.sizes.copy_(walk.sizes)
         if mine.hubs is not None and walk.hubs is not None:
             mine.hubs.copy_(walk.hubs)
+        if mine.order is not None and walk.order is not None:
+            mine.order.copy_(walk.order)
         num_edges = len(walk.edge_source)
         mine.edge_source[:num_edges].copy_(walk.edge_source)
         mine.edge_relation[:num_edges].copy_(walk.edge_relation)

@@ -1,0 +1,315 @@
+"""The kernels behind `kernels.triton.aggregate` for rows of few edges: T targets a program, one edge of each at a time.
+
+Nothing is reduced across threads and results leave as they lie, so a short row costs little more than its messages.
+Programs take targets in the order of `Hop.order`, which puts rows of like length side by side; rows of more than
+`longest` edges are left to `_triton_aggregate`. Names and shapes as there.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from contextpool.kernels._triton_aggregate import (
+    _coefficients,
+    _composed,
+    _larger,
+    _members_of,
+    _message_gradient,
+    _rows,
+    _smaller,
+)
+
+
+@triton.jit
+def _tile(order, row_start, node_query, last, longest, BLOCK_T: tl.constexpr):
+    """The targets of this program, the edges start:end of each, its query, and whether it is one to work at."""
+    slot = tl.program_id(0).to(tl.int64) * BLOCK_T + tl.arange(0, BLOCK_T)
+    inside = slot < last
+    target = tl.load(order + slot, mask=inside, other=0).to(tl.int64)
+    start = tl.load(row_start + target, mask=inside, other=0)
+    end = tl.load(row_start + target + 1, mask=inside, other=0)
+    query = tl.load(node_query + target, mask=inside, other=0)
+    taken = inside & (end - start <= longest)
+    return target, start, tl.where(taken, end, start), query, taken
+
+
+@triton.jit
+def _edge(edge_source, edge_relation, edge, end):
+    """Source and relation of one edge a target; past a row's end a source that no layer has."""
+    source = tl.load(edge_source + edge, mask=edge < end, other=2147483647)
+    relation = tl.load(edge_relation + edge, mask=edge < end, other=0)
+    return source, relation
+
+
+@triton.jit(do_not_specialize=["num_targets", "num_boundary", "longest"])
+def forward_tiles(
+    state,
+    weight,
+    row_start,
+    edge_source,
+    edge_relation,
+    edge_views,
+    edge_weight,
+    node_query,
+    boundary,
+    order,  # [M] int32
+    stream_view,
+    out,
+    degree,
+    ties,
+    sizes,
+    num_targets,
+    num_boundary,
+    dim,
+    weight_stream_stride,
+    weight_query_stride,
+    epsilon,
+    longest,
+    MESSAGE: tl.constexpr,
+    HAS_EDGE_WEIGHT: tl.constexpr,
+    HAS_BOUNDARY: tl.constexpr,
+    AT_SUM: tl.constexpr,
+    AT_MEAN: tl.constexpr,
+    AT_MAX: tl.constexpr,
+    AT_MIN: tl.constexpr,
+    AT_STD: tl.constexpr,
+    NUM_OUT: tl.constexpr,
+    NUM_STREAMS: tl.constexpr,
+    HAS_VIEW: tl.constexpr,
+    KEEP_TIES: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    D_PAD: tl.constexpr,
+):
+    """All reductions in one pass, for one stream after the other; a stream without edges here costs its result.
+
+    Streams in one pass would share what they gather, but hold so many numbers that fewer warps fit: slower.
+    """
+    num_sources = tl.load(sizes)
+    last = tl.load(sizes + 1)
+    target, start, end, query, taken = _tile(order, row_start, node_query, last, longest, BLOCK_T)
+    steps = tl.max(end - start, axis=0)
+    columns = tl.arange(0, D_PAD)
+    column_ok = columns < dim
+    half = dim // 2
+    is_real = (columns < half)[None, :]
+    other_columns = tl.where(columns < half, columns + half, columns - half)
+    stored = taken[:, None] & column_ok[None, :]
+    own = tl.zeros([BLOCK_T, D_PAD], dtype=tl.float32)
+    if HAS_BOUNDARY:
+        has_own = stored & (target < num_boundary)[:, None]
+        at_own = boundary + target[:, None] * dim + columns[None, :]
+        own = tl.load(at_own, mask=has_own, other=0.0).to(tl.float32)
+    first_source, first_relation = _edge(edge_source, edge_relation, start, end)
+    seen = tl.zeros([BLOCK_T], dtype=tl.int32)
+    for stream in range(NUM_STREAMS):
+        view = tl.load(stream_view + stream)
+        row = stream * num_targets + target
+        total = tl.zeros([BLOCK_T, D_PAD], dtype=tl.float32)
+        squares = tl.zeros([BLOCK_T, D_PAD], dtype=tl.float32)
+        largest = tl.zeros([BLOCK_T, D_PAD], dtype=tl.float32) - float("inf")
+        smallest = tl.zeros([BLOCK_T, D_PAD], dtype=tl.float32) + float("inf")
+        at_largest = tl.zeros([BLOCK_T, D_PAD], dtype=tl.int32)
+        at_smallest = tl.zeros([BLOCK_T, D_PAD], dtype=tl.int32)
+        received = tl.zeros([BLOCK_T], dtype=tl.int32)
+        if HAS_BOUNDARY:  # one more message
+            received += 1
+            total = own
+            squares = own * own
+            largest = own
+            smallest = own
+            at_largest += 1
+            at_smallest += 1
+        walks = steps > 0
+        if NUM_STREAMS > 1:
+            if stream > 0:
+                walks = walks & ((view < 0) | (tl.max((seen >> tl.maximum(view, 0)) & 1, axis=0) != 0))
+        if walks:
+            along_query = stream * weight_stream_stride + query * weight_query_stride
+            edge = start
+            source = first_source
+            relation = first_relation
+            step = steps * 0
+            while step < steps:
+                next_source, next_relation = _edge(edge_source, edge_relation, edge + 1, end)
+                member, bits = _members_of(edge, source, edge_views, view, num_sources, HAS_VIEW)
+                seen |= bits
+                sent, sent_other, along, along_other, ok = _rows(
+                    state, weight, source, along_query + relation.to(tl.int64) * dim, member, columns,
+                    other_columns, column_ok, dim, MESSAGE,
+                )  # fmt: skip
+                message = _composed(sent, sent_other, along, along_other, is_real, MESSAGE)
+                if HAS_EDGE_WEIGHT:
+                    factor = tl.load(edge_weight + edge, mask=member, other=0.0).to(tl.float32)
+                    message = message * factor[:, None]
+                received += member.to(tl.int32)
+                if AT_SUM >= 0 or AT_MEAN >= 0:
+                    total += tl.where(ok, message, 0.0)
+                if AT_STD >= 0:
+                    squares += tl.where(ok, message * message, 0.0)
+                if AT_MAX >= 0:
+                    candidate = tl.where(ok, message, -float("inf"))
+                    if KEEP_TIES:
+                        kept = tl.where(candidate > largest, 0, at_largest)
+                        at_largest = kept + (ok & (candidate >= largest)).to(tl.int32)
+                    largest = _larger(largest, candidate)
+                if AT_MIN >= 0:
+                    candidate = tl.where(ok, message, float("inf"))
+                    if KEEP_TIES:
+                        kept = tl.where(candidate < smallest, 0, at_smallest)
+                        at_smallest = kept + (ok & (candidate <= smallest)).to(tl.int32)
+                    smallest = _smaller(smallest, candidate)
+                source = next_source
+                relation = next_relation
+                edge += 1
+                step += 1
+
+        some = (received > 0)[:, None]
+        number = tl.maximum(received, 1).to(tl.float32)[:, None]
+        place = out + row[:, None] * (NUM_OUT * dim) + columns[None, :]
+        tie = ties + row[:, None] * (2 * dim) + columns[None, :]
+        tl.store(degree + row, received.to(tl.int64), mask=taken)
+        if AT_SUM >= 0:
+            tl.store(place + AT_SUM * dim, total, mask=stored)
+        if AT_MEAN >= 0:
+            mean = total / number
+            tl.store(place + AT_MEAN * dim, mean, mask=stored)
+            if AT_STD >= 0:
+                variance = squares / number - mean * mean
+                variance = tl.where(variance < epsilon, epsilon, variance)  # a NaN stays one
+                tl.store(place + AT_STD * dim, tl.where(some, tl.sqrt(variance), 0.0), mask=stored)
+        if AT_MAX >= 0:
+            tl.store(place + AT_MAX * dim, tl.where(some, largest, 0.0), mask=stored)
+            if KEEP_TIES:
+                tl.store(tie, at_largest.to(tl.int16), mask=stored)
+        if AT_MIN >= 0:
+            tl.store(place + AT_MIN * dim, tl.where(some, smallest, 0.0), mask=stored)
+            if KEEP_TIES:
+                tl.store(tie + dim, at_smallest.to(tl.int16), mask=stored)
+
+
+@triton.jit(do_not_specialize=["num_targets", "num_boundary", "longest"])
+def backward_tiles(
+    grad,
+    state,
+    weight,
+    row_start,
+    edge_source,
+    edge_relation,
+    edge_views,
+    edge_weight,
+    node_query,
+    boundary,
+    order,
+    stream_view,
+    out,
+    degree,
+    ties,
+    grad_state,
+    grad_weight,
+    grad_edge_weight,
+    grad_boundary,
+    sizes,
+    num_targets,
+    num_boundary,
+    dim,
+    weight_stream_stride,
+    weight_query_stride,
+    epsilon,
+    longest,
+    MESSAGE: tl.constexpr,
+    HAS_EDGE_WEIGHT: tl.constexpr,
+    HAS_BOUNDARY: tl.constexpr,
+    AT_SUM: tl.constexpr,
+    AT_MEAN: tl.constexpr,
+    AT_MAX: tl.constexpr,
+    AT_MIN: tl.constexpr,
+    AT_STD: tl.constexpr,
+    NUM_OUT: tl.constexpr,
+    NUM_STREAMS: tl.constexpr,
+    HAS_VIEW: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    D_PAD: tl.constexpr,
+):
+    """Adds to what the edges of the targets read, atomically."""
+    num_sources = tl.load(sizes)
+    last = tl.load(sizes + 1)
+    target, start, end, query, taken = _tile(order, row_start, node_query, last, longest, BLOCK_T)
+    steps = tl.max(end - start, axis=0)
+    columns = tl.arange(0, D_PAD)
+    column_ok = columns < dim
+    half = dim // 2
+    is_real = (columns < half)[None, :]
+    other_columns = tl.where(columns < half, columns + half, columns - half)
+    stored = taken[:, None] & column_ok[None, :]
+    own = tl.zeros([BLOCK_T, D_PAD], dtype=tl.float32)
+    to_own = tl.zeros([BLOCK_T, D_PAD], dtype=tl.float32)
+    has_own = stored & (target < num_boundary)[:, None]
+    at_own = target[:, None] * dim + columns[None, :]
+    if HAS_BOUNDARY:
+        own = tl.load(boundary + at_own, mask=has_own, other=0.0).to(tl.float32)
+    first_source, first_relation = _edge(edge_source, edge_relation, start, end)
+    for stream in range(NUM_STREAMS):
+        row = stream * num_targets + target
+        received = tl.load(degree + row, mask=taken, other=0)
+        at_work = tl.max(received, axis=0) > HAS_BOUNDARY
+        if HAS_BOUNDARY:
+            at_work = at_work | (tl.min(target, axis=0) < num_boundary)
+        if at_work:
+            constant, slope, largest, to_max, smallest, to_min = _coefficients(
+                grad, out, ties, row[:, None], received[:, None], columns[None, :], stored, dim,
+                epsilon, AT_SUM, AT_MEAN, AT_MAX, AT_MIN, AT_STD, NUM_OUT,
+            )  # fmt: skip
+            if HAS_BOUNDARY:
+                to_own += _message_gradient(
+                    own, constant, slope, largest, to_max, smallest, to_min, AT_MAX, AT_MIN, AT_STD
+                )
+            view = tl.load(stream_view + stream)
+            along_query = stream * weight_stream_stride + query * weight_query_stride
+            edge = start
+            source = first_source
+            relation = first_relation
+            step = steps * 0
+            while step < steps:
+                next_source, next_relation = _edge(edge_source, edge_relation, edge + 1, end)
+                member, _ = _members_of(edge, source, edge_views, view, num_sources, HAS_VIEW)
+                along_place = along_query + relation.to(tl.int64) * dim
+                sent, sent_other, along, along_other, ok = _rows(
+                    state, weight, source, along_place, member, columns, other_columns, column_ok, dim, MESSAGE
+                )  # fmt: skip
+                bare = _composed(sent, sent_other, along, along_other, is_real, MESSAGE)
+                message = bare
+                if HAS_EDGE_WEIGHT:
+                    factor = tl.load(edge_weight + edge, mask=member, other=0.0).to(tl.float32)[:, None]
+                    message = bare * factor
+                back = _message_gradient(
+                    message, constant, slope, largest, to_max, smallest, to_min, AT_MAX, AT_MIN, AT_STD
+                )
+                back = tl.where(ok, back, 0.0)
+                if HAS_EDGE_WEIGHT:
+                    share = tl.sum(back * bare, axis=1)
+                    tl.atomic_add(grad_edge_weight + edge, share, mask=member, sem="relaxed")
+                    back = back * factor
+                at_state = grad_state + source.to(tl.int64)[:, None] * dim
+                at_weight = grad_weight + along_place[:, None]
+                if MESSAGE == 0:
+                    tl.atomic_add(at_state + columns[None, :], back * along, mask=ok, sem="relaxed")
+                    tl.atomic_add(at_weight + columns[None, :], back * sent, mask=ok, sem="relaxed")
+                elif MESSAGE == 1:
+                    tl.atomic_add(at_state + columns[None, :], back, mask=ok, sem="relaxed")
+                    tl.atomic_add(at_weight + columns[None, :], back, mask=ok, sem="relaxed")
+                else:
+                    to_state = back * tl.where(is_real, along, along_other)
+                    to_state_other = back * tl.where(is_real, -along_other, along)
+                    to_weight = back * tl.where(is_real, sent, sent_other)
+                    to_weight_other = back * tl.where(is_real, -sent_other, sent)
+                    tl.atomic_add(at_state + columns[None, :], to_state, mask=ok, sem="relaxed")
+                    tl.atomic_add(at_state + other_columns[None, :], to_state_other, mask=ok, sem="relaxed")
+                    tl.atomic_add(at_weight + columns[None, :], to_weight, mask=ok, sem="relaxed")
+                    tl.atomic_add(at_weight + other_columns[None, :], to_weight_other, mask=ok, sem="relaxed")
+                source = next_source
+                relation = next_relation
+                edge += 1
+                step += 1
+    if HAS_BOUNDARY:
+        tl.store(grad_boundary + at_own, to_own, mask=has_own)
