@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from contextpool.bench.grid import Grid
-from contextpool.bench.models import CONTROLS, shipped_variants
+from contextpool.bench.models import CONTROLS, STREAMS, shipped_variants
 from contextpool.bench.run import run_grid
 from contextpool.jobs.lines import read_lines
 from contextpool.recipe import Recipe
@@ -31,16 +31,16 @@ views = [{ min_precision = 0.3 }, { min_precision = 0.0, min_recall = 0.3 }]
 def test_every_control_is_trained_with_the_parameters_of_the_context(tmp_path: Path) -> None:
     path = tmp_path / "views.toml"
     path.write_text(RECIPE)
-    grid = Grid(("world",), ("nbfnet",), contexts=("cp", *CONTROLS), recipes=(str(path),), seeds=(0,))
+    grid = Grid(("world",), ("nbfnet",), contexts=(STREAMS, *CONTROLS), recipes=(str(path),), seeds=(0,))
     done = run_grid(grid.cells(), tmp_path / "results.jsonl")
     assert not done.failed
     lines = {line["model"]: line for line in read_lines(tmp_path / "results.jsonl")}
-    assert set(lines) == {"nbfnet+cp", *(f"nbfnet+{control}" for control in CONTROLS)}
+    assert set(lines) == {"nbfnet+streams", *(f"nbfnet+{control}" for control in CONTROLS)}
     assert len({line["parameters"] for line in lines.values()}) == 1
     assert len({line["recipe"] for line in lines.values()}) == len(lines)
     assert len({line["mrr"] for line in lines.values()}) > 1
     used = {model: line["settings"]["context"]["control"] for model, line in lines.items()}
-    assert used["nbfnet+cp"] == "none"
+    assert used["nbfnet+streams"] == "none"
     assert used["nbfnet+dup"] == "duplicate"
 
 

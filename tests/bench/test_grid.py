@@ -64,7 +64,7 @@ def test_a_change_makes_another_recipe_and_the_same_change_the_same() -> None:
         ("walk", 2, False, False),
         ("gate", 0, True, False),
         ("arrive", 0, False, True),
-        ("gate-arrive", 0, True, True),
+        ("streams", 2, True, True),
     ],
 )
 def test_variants_change_how_context_is_used(suffix: str, views: int, gate: bool, arrive: bool) -> None:
@@ -89,8 +89,9 @@ def test_the_two_algorithms_of_table_4_differ_in_the_algorithm_alone() -> None:
 
 
 def test_a_variant_that_would_be_something_else_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"world: nbfnet\+walk .* needs context.views"):
-        Grid(("world",), ("nbfnet+walk",)).cells()
+    own = shipped_variants() | {"harder": Variant("harder", values={"context.hops": 2}, needs=("views",))}
+    with pytest.raises(ConfigError, match=r"world: nbfnet\+harder .* needs context.views"):
+        Grid(("world",), ("nbfnet+harder",), variants=own).cells()
 
 
 def test_an_unknown_variant_or_an_option_that_does_not_exist_is_refused_by_name() -> None:
@@ -104,7 +105,7 @@ def test_an_unknown_variant_or_an_option_that_does_not_exist_is_refused_by_name(
 def test_every_shipped_variant_without_new_options_can_be_made() -> None:
     for name, variant in shipped_variants().items():
         assert variant.what, name
-    for name in ("cp", "walk", "gate", "arrive", "gate-arrive", "alg1", "alg3"):
+    for name in ("cp", "walk", "gate", "arrive", "streams", "alg1", "alg3"):
         assert Grid(("grail/nell_v1",), (f"redgnn+{name}",)).cells()
 
 

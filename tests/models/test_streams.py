@@ -151,9 +151,10 @@ def test_the_gate_of_an_edge_is_looked_up_by_its_query_and_relation() -> None:
     for hop in walk.hops:
         found = edge_gate(table, hop)
         assert found is not None
-        queries = walk.node_query[hop.edge_target].tolist()
-        expected = [table[q, r].item() for q, r in zip(queries, hop.edge_relation.tolist(), strict=True)]
-        assert found.tolist() == expected
+        walked = hop.edge_source < hop.num_sources
+        queries, relations = walk.node_query[hop.edge_target[walked]], hop.edge_relation[walked]
+        expected = [table[q, r].item() for q, r in zip(queries.tolist(), relations.tolist(), strict=True)]
+        assert found[walked].tolist() == expected
     assert edge_gate(None, walk.hops[0]) is None
 
 

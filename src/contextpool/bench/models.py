@@ -14,6 +14,8 @@ from contextpool.recipe import Recipe
 
 CONTEXT = "cp"
 """The suffix of a model with context as its recipe has it."""
+STREAMS = "streams"
+"""The suffix of a model with pooled streams, which the controls are made from."""
 CONTROLS = ("dup", "random", "shuffled", "complement")
 """Suffixes of models that have context's parameters and none of its meaning."""
 

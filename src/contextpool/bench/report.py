@@ -129,8 +129,8 @@ def _tests(results: Results) -> Iterator[str]:
         "Ours minus theirs, seeds averaged first, a setting is one difference. Two-sided p-values: Student's t, "
         "Wilcoxon's signed ranks, and t with settings clustered by family (FB, NELL, WN; three clusters, so "
         "strict). Holm: corrected over all rows of the table. `+cp` is context as the chosen recipe uses it, "
-        "`+walk` the paper's hard pooling alone; `+dup`, `+random`, `+shuffled` and `+complement` are controls "
-        f"with the same parameters. †: some figure has fewer than {ENOUGH_SEEDS} seeds."
+        "`+walk` the paper's hard pooling alone, `+streams` both; `+dup`, `+random`, `+shuffled` and `+complement` are "
+        f"controls of the pooled streams with the same parameters. †: some figure has fewer than {ENOUGH_SEEDS} seeds."
     )
     any_table = False
     for scope in reversed(SCOPES):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from contextpool.kernels.interface import chosen_backend
 from contextpool.pool.batch import QueryBatch
 from contextpool.pool.propagation import Propagation
 from contextpool.pool.query_batch import OF_QUERIES
@@ -78,7 +79,7 @@ class GraphedStep:
     def step(self, batch: TrainingQueries, prepared: QueryBatch) -> tuple[Tensor, Tensor] | None:
         """Loss and gradient norm of this step; None where it has to be launched kernel by kernel."""
         walk = prepared.propagation
-        if walk.sizes is None or walk.place is None:
+        if walk.sizes is None or walk.place is None or chosen_backend("auto", walk.node_query) != "triton":
             return None
         room = Room.of(walk)
         same_batch = self._seen is None or self._seen.nodes[0] == room.nodes[0]
