@@ -87,7 +87,7 @@ def redgnn(dataset: str) -> dict[str, Any]:
 
 
 def published_redgnn(name: str) -> dict[str, Any]:
-    """The published way: queries are valid.txt alone, Adam with L2, a factor per epoch, 50 epochs.
+    """The published way: queries are valid.txt alone, other answers compete, Adam with L2, a factor per epoch.
 
     The published loss is summed and broadcast, which multiplies it by the batch size; Adam ignores a factor of
     the loss but not of the loss relative to the L2 penalty, so the penalty is divided by what it was.
@@ -108,6 +108,7 @@ def published_redgnn(name: str) -> dict[str, Any]:
             "clip_norm": 0.0,
             "patience": 0,
             "queries": "valid",
+            "mask_known": False,
         },
     }
 

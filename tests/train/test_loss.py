@@ -90,6 +90,16 @@ def test_known_answers_get_no_gradient() -> None:
     assert (2 * scores.grad).flatten().tolist() == pytest.approx([value for row in expected for value in row])
 
 
+def test_without_the_mask_every_other_entity_competes() -> None:
+    graph = random_graph(4)
+    queries = queries_over(graph)
+    scores = random_scores(queries, graph, 4)
+    rows = zip(scores.tolist(), queries.answer.tolist(), strict=True)
+    each = [math.log(math.fsum(map(math.exp, values))) - values[answer] for values, answer in rows]
+    found = float(softmax_loss(scores, queries, mask_known=False))
+    assert found == pytest.approx(math.fsum(each) / len(each))
+
+
 def test_softmax_of_the_same_queries_twice_is_the_same() -> None:
     graph = random_graph(7)
     queries = queries_over(graph)
