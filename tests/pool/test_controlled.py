@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from contextpool.context.controls import Draw, random_mask, shuffled_mask
+from contextpool.context.controls import Draw, random_mask, shuffled_mask, shuffled_neighbors
+from contextpool.context.leave_one_out import CountsOf
 from contextpool.context.neighbors import mine_context
 from contextpool.context.selection import MaskSelector
 from contextpool.context.statistics import Statistics
@@ -19,6 +20,7 @@ from contextpool.pool.batch import BatchBuilder, ContextConfig, QueryBatch, View
 from contextpool.pool.expand import expand
 from contextpool.pool.hidden import HiddenEdges
 from contextpool.pool.propagation import build_propagation
+from kernels.triton_here import needs_triton
 from learning_worlds import every_query, random_graph, without_fact
 from learning_worlds import one_thread as one_thread
 from support import amount
@@ -156,6 +158,36 @@ def test_gate_and_arrive_stay_as_they_are() -> None:
         other = BatchBuilder(graph, 1, replace(context, control=control)).build(head, relation)  # type: ignore[arg-type]
         for name in ("neighbor_relevance", "candidate_relevance"):
             assert torch.equal(getattr(real, name), getattr(other, name))
+
+
+@pytest.mark.parametrize("backend", ["torch", pytest.param("triton", marks=needs_triton)])
+def test_shuffled_relevance_is_that_of_another_neighbor(backend: Any) -> None:
+    """For gate, and for arrive as the best over what a candidate is left with, one edge after the other hidden."""
+    graph = random_graph(4)
+    head, relation, edge = queries(graph)
+    context = ContextConfig(views=(), gate=True, arrive=True)
+    real = BatchBuilder(graph, 1, context, backend=backend).build(head, relation, edge)
+    control = replace(context, relevance_control="shuffled", control_seed=3)
+    found = BatchBuilder(graph, 1, control, backend=backend).build(head, relation, edge)
+    other = shuffled_neighbors(graph.relation_vocabulary.num_directed, 3).tolist()
+    assert sorted(other) == list(range(len(other)))
+    assert all(place != taken for place, taken in enumerate(other))
+    assert torch.equal(found.neighbor_relevance, real.neighbor_relevance[:, other])  # type: ignore[index]
+    for query in range(graph.num_edges):
+        lost = {int(edge[query]), int(graph.edge_inverse[edge[query]])}
+        left = [number for number in range(graph.num_edges) if number not in lost]
+        counts = CountsOf(graph, Statistics.of(graph).counts).for_queries(relation[[query]], edge[[query]])
+        relevance = counts.precision(1)[0].float()
+        best = [0.0] * graph.num_entities
+        for number in left:
+            entity, neighbor = int(graph.edge_head[number]), int(graph.edge_relation[number])
+            best[entity] = max(best[entity], float(relevance[other[neighbor]]))
+        assert found.candidate_relevance[query].tolist() == pytest.approx(best, abs=1e-6)  # type: ignore[index]
+
+
+def test_an_unknown_control_of_relevance_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"relevance_control is 'noise'; it is one of none, shuffled"):
+        ContextConfig(relevance_control="noise")  # type: ignore[arg-type]
 
 
 def test_an_unknown_control_is_refused_by_name() -> None:

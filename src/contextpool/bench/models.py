@@ -17,7 +17,9 @@ CONTEXT = "cp"
 STREAMS = "streams"
 """The suffix of a model with pooled streams, which the controls are made from."""
 CONTROLS = ("dup", "random", "shuffled", "complement")
-"""Suffixes of models that have context's parameters and none of its meaning."""
+"""Suffixes of models that have the pooled streams' parameters and none of their meaning."""
+RELEVANCE_CONTROL = "shuffled-relevance"
+"""The suffix of a model with gate and arrive by relevances without meaning."""
 
 
 @dataclass(frozen=True)

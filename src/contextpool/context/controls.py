@@ -11,6 +11,8 @@ Whether r itself may be walked decides a lot and is no part of what is compared:
 as the context has it (`self_policy`; of the shuffled Algorithm 1 it is the other relation's). Random and shuffled
 contexts are drawn once for a seed and are the same for all queries, whatever a query must not see; neighbors are drawn
 by rank, so a row that has one more on another graph keeps those it had. The complement is taken after leave-one-out.
+
+Gate and arrive have a control of their own: every neighbor has the relevance of another one (`shuffled_neighbors`).
 """
 
 from __future__ import annotations
@@ -29,8 +31,16 @@ from contextpool.graph.relation_sets import Words, pack_bits, unpack_bits
 from contextpool.graph.relations import RelationVocabulary
 
 Control = Literal["none", "duplicate", "random", "shuffled", "complement"]
+RelevanceControl = Literal["none", "shuffled"]
+_RELEVANCE = 255
+"""In the place of a view's number, where it is not a view that is drawn for."""
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
+
+
+def shuffled_neighbors(num_directed: int, seed: int) -> Int64s:
+    """[2R] for every neighbor another one whose relevance to take instead; each is taken once."""
+    return Draw.of(num_directed, seed, _RELEVANCE).other
 
 
 def fixed_control(selector: RelationSelector, control: Control, seed: int, view: int) -> RelationSelector:

@@ -6,7 +6,7 @@ is involved and nowhere else, so the rows of x and of inverse(x) say it all (cou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -31,6 +31,10 @@ class QueryCounts:
     shrinkage: float = 0.0
     """See `relevance.shrunk_ratio`."""
     num_entities: int = 1
+
+    def with_neighbors(self, other: Tensor) -> QueryCounts:
+        """The counts of neighbor other[y] in the place of those of y; other [2R]."""
+        return replace(self, both=self.both[:, :, other], support=self.support[:, other])
 
     def precision(self, row: int) -> Tensor:
         """[B, 2R] P(query | neighbor); row 0 for the query relation, 1 for its inverse."""

@@ -44,6 +44,8 @@ class DeviceBuilder:
     layered: bool
     keep_self: bool
     control: Control = "none"
+    neighbors: Tensor | None = None
+    """[2R] int64 whose relevance every neighbor has, None for its own."""
 
     @classmethod
     def plain(cls, graph: Graph, num_layers: int) -> DeviceBuilder:
@@ -63,10 +65,11 @@ class DeviceBuilder:
         layered: bool,
         keep_self: bool,
         control: Control = "none",
+        neighbors: Tensor | None = None,
     ) -> DeviceBuilder:
         """With views of Algorithm 3, perhaps none (gate and arrive alone); as duplicates they need not be walked."""
         mask, threshold = view_mask(views, graph), thresholds(views, graph.device)
-        fixed = (num_views, num_hops, layered, keep_self, control)
+        fixed = (num_views, num_hops, layered, keep_self, control, neighbors)
         return cls(graph, num_layers, counts, mask, threshold, *fixed)
 
     def build(
@@ -118,6 +121,8 @@ class DeviceBuilder:
         decisions = decide(
             self.graph, counts, mask, threshold, thresholded, self.keep_self, query_relation, left_out
         )
+        if self.neighbors is not None:
+            decisions = replace(decisions, relevance=decisions.relevance[:, :, self.neighbors])
         if self.control == "none" or not size:
             return decisions
         rows = torch.stack([query_relation, inverse(query_relation, self.graph.num_relations)], dim=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, get_args
@@ -9,9 +10,9 @@ from typing import TYPE_CHECKING, Literal, get_args
 import torch
 from torch import Tensor
 
-from contextpool.context.controls import Control, fixed_control
+from contextpool.context.controls import Control, RelevanceControl, fixed_control, shuffled_neighbors
 from contextpool.context.families import ContextFamilies
-from contextpool.context.leave_one_out import CountsOf
+from contextpool.context.leave_one_out import CountsOf, QueryCounts
 from contextpool.context.neighbors import ContextNeighbors, SelfPolicy
 from contextpool.context.relevance import neighborhood_precision
 from contextpool.context.selection import MaskSelector, RelationSelector
@@ -89,8 +90,10 @@ class ContextConfig:
     """
     control: Control = "none"
     """A context without meaning in the place of the views, to compare them with; see `context.controls`."""
+    relevance_control: RelevanceControl = "none"
+    """For gate and arrive, to compare them with: "shuffled" gives every neighbor the relevance of another one."""
     control_seed: int = 0
-    """Of the random and the shuffled control."""
+    """Of the random and the shuffled controls."""
     leave_one_out: bool = True
     """Correct the counts for the hidden fact of each training query."""
 
@@ -104,6 +107,12 @@ class ContextConfig:
         if self.control not in get_args(Control):
             raise ConfigError(
                 f"context.control is {self.control!r}; it is one of {', '.join(get_args(Control))}."
+            )
+
+        if self.relevance_control not in get_args(RelevanceControl):
+            raise ConfigError(
+                f"context.relevance_control is {self.relevance_control!r}; it is one of "
+                f"{', '.join(get_args(RelevanceControl))}."
             )
 
     @property
@@ -154,7 +163,20 @@ class BatchBuilder:
         """[2R, 2R] float32"""
         shrinkage = 0.0 if self.context is None else self.context.shrinkage
         precision = neighborhood_precision(self._statistics.counts, shrinkage)
-        return torch.from_numpy(precision).float().to(self.graph.device)
+        table = torch.from_numpy(precision).float().to(self.graph.device)
+        return table if self._neighbors is None else table[:, self._neighbors]
+
+    @cached_property
+    def _neighbors(self) -> Tensor | None:
+        """[2R] whose relevance every neighbor has, None for its own."""
+        if self.context is None or self.context.relevance_control == "none":
+            return None
+        drawn = shuffled_neighbors(self.graph.relation_vocabulary.num_directed, self.context.control_seed)
+        return torch.from_numpy(drawn).to(self.graph.device)
+
+    def _counts_for(self, asked: _Asked) -> QueryCounts:
+        counts = self._counts.for_queries(asked.relation, asked.left_out)
+        return counts if self._neighbors is None else counts.with_neighbors(self._neighbors)
 
     @property
     def _control(self) -> Control:
@@ -183,6 +205,7 @@ class BatchBuilder:
             layered=config.layered,
             keep_self=config.self_policy == "keep",
             control=config.control,
+            neighbors=self._neighbors,
         )
 
     @cached_property
@@ -222,6 +245,15 @@ class BatchBuilder:
         hidden = own if dropout is None else self._dropped(dropout, asked, own)
         return self._with_relevance(self._propagation(asked, hidden, own), asked)
 
+    def over(self, graph: Graph) -> BatchBuilder:
+        """The same over another graph of the same relations, with the same statistics: nothing is mined again."""
+        other = copy(self)
+        other.graph = graph
+        other.__dict__.pop("_counts", None)
+        other._device_builder = other._fast_builder()
+        other.__dict__.pop("_counting_builder", None)
+        return other
+
     def _build_on_device(
         self, builder: DeviceBuilder, asked: _Asked, dropout: EdgeDropout | None
     ) -> QueryBatch:
@@ -237,7 +269,7 @@ class BatchBuilder:
         """What is hidden anyway, and what is dropped."""
         relevance = None
         if dropout.by == "relevance":
-            relevance = self._counts.for_queries(asked.relation, asked.left_out).relevance()[:, :2]
+            relevance = self._counts_for(asked).relevance()[:, :2]
         rule = dropout.rule(self.graph, len(asked.head), relevance, asked.left_out)
         return rule.hidden_edges(self.graph, own)
 
@@ -283,7 +315,7 @@ class BatchBuilder:
         precision = self._relation_precision if self.relation_graph else None
         if not (context.gate or context.arrive or precision is not None):
             return QueryBatch(walk)
-        counts = self._counts.for_queries(asked.relation, asked.left_out)
+        counts = self._counts_for(asked)
         features = None
         if context.arrive and context.arrive_features:
             back = inverse(asked.relation, self.graph.num_relations)
