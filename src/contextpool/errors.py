@@ -14,6 +14,8 @@ ContextPoolError
     ChecksumError          the bytes are not the published ones
   CheckpointError          a checkpoint, or another file of a run folder, is damaged or missing
     CheckpointWriteError   it cannot be written: full disk, no permission, in use; what was there is kept
+  LostProcessError         one of several processes that train together has ended or cannot be reached
+    PeerFailedError        it failed for a reason that it tells itself; has that error's exit code
 """
 
 from __future__ import annotations
@@ -113,6 +115,18 @@ class CheckpointWriteError(CheckpointError):
     """A run folder cannot be written: full disk, no permission, in use. What was there before is kept."""
 
     exit_code = 1
+
+
+class LostProcessError(ContextPoolError):
+    """One of several processes that train together has ended, or cannot be reached."""
+
+
+class PeerFailedError(LostProcessError):
+    """Another process failed, and tells why itself; this one ends the same way."""
+
+    def __init__(self, rank: int, size: int, message: str, exit_code: int) -> None:
+        super().__init__(f"process {rank} of {size} failed: {message}")
+        self.exit_code = exit_code
 
 
 def shortened(name: str, limit: int = 80) -> str:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from contextpool.cli.output import console, note, print_json, progress_bar, table
+from contextpool.cli import build
+from contextpool.cli.inputs import whole_graph
+from contextpool.cli.output import console, count_bar, note, print_json, progress_bar, table
 
 if TYPE_CHECKING:
     from contextpool.triples.audit import AuditReport
@@ -21,6 +23,8 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+app.add_typer(build.app, name="build")
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 DatasetArgument = Annotated[
@@ -80,7 +84,7 @@ def show_dataset(
     """What a dataset holds, and which part plays which role."""
     from contextpool.triples.catalog import load_dataset
 
-    summary = load_dataset(dataset, on_unknown="skip" if skip_unknown else "error").summary()
+    summary = load_dataset(dataset, on_unknown="skip" if skip_unknown else "error", tell=note).summary()
     if as_json:
         print_json(summary)
         return
@@ -105,7 +109,10 @@ def _cell(value: Any) -> str:
 @app.command("audit")
 def audit(
     source: Annotated[
-        str, typer.Argument(help="A dataset name, a dataset folder or one triple file.", metavar="SOURCE")
+        str,
+        typer.Argument(
+            help="A dataset name, a dataset folder, or one graph: a file, a query.", metavar="SOURCE"
+        ),
     ],
     plot: Annotated[Path | None, typer.Option(help="Draw the statistics as .png or .svg.")] = None,
     skip_unknown: SkipOption = False,
@@ -125,19 +132,23 @@ def audit(
 def _audited(source: str, skip_unknown: bool) -> AuditReport:
     from contextpool.triples.audit import audit_dataset, audit_triples
     from contextpool.triples.catalog import load_dataset
-    from contextpool.triples.reader import read_triples
+    from contextpool.triples.sources import read_source
 
-    if Path(source).is_file():
-        return audit_triples(read_triples(source), Path(source).name)
-    dataset = load_dataset(source, on_unknown="skip" if skip_unknown else "error")
+    address = whole_graph(source)
+    if address is not None:
+        return audit_triples(read_source(address, tell=note), address.path.name or address.kind)
+    dataset = load_dataset(source, on_unknown="skip" if skip_unknown else "error", tell=note)
     return audit_dataset(dataset, folders=_folders_of(source))
 
 
 def _folders_of(source: str) -> list[Path]:
     """The folders whose files the audit reads line by line: a GraIL pair has two."""
     from contextpool.triples import catalog
+    from contextpool.triples.sources import find_address
 
     known = {entry.name: entry for entry in catalog.entries()}
+    if source not in known and find_address(source) is not None:
+        return []
     folder = catalog.locate(known[source]) if source in known else Path(source)
     if folder is None:
         return []
@@ -160,7 +171,7 @@ def print_audit(report: AuditReport) -> None:
 @app.command("convert")
 def convert(
     source: Annotated[
-        str, typer.Argument(help="A triple file, a dataset name or a dataset folder.", metavar="SOURCE")
+        str, typer.Argument(help="One graph (a file, a query), a dataset name or folder.", metavar="SOURCE")
     ],
     target: Annotated[
         Path, typer.Argument(help="A triple file (.tsv, .tsv.gz, .tsv.zst) or a folder.", metavar="TARGET")
@@ -171,18 +182,20 @@ def convert(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing target.")] = False,
     skip_unknown: SkipOption = False,
 ) -> None:
-    """Rewrite a triple file (compression by suffix) or a dataset (another layout)."""
+    """Rewrite a graph as a triple file (compression by suffix), or a dataset in another layout."""
     from contextpool.errors import DataError
     from contextpool.triples.catalog import load_dataset
     from contextpool.triples.formats import write_dataset
-    from contextpool.triples.reader import read_triples, write_triples
+    from contextpool.triples.reader import write_triples
+    from contextpool.triples.sources import read_source
 
-    if Path(source).is_file():
+    address = whole_graph(source)
+    if address is not None:
         if target.exists() and not overwrite:
             raise DataError(f"{target}: exists already. Name another target, or replace it with --overwrite.")
-        note(f"wrote {write_triples(target, read_triples(source)):,} triples to {target}")
+        note(f"wrote {write_triples(target, read_source(address, tell=note)):,} triples to {target}")
         return
-    dataset = load_dataset(source, on_unknown="skip" if skip_unknown else "error")
+    dataset = load_dataset(source, on_unknown="skip" if skip_unknown else "error", tell=note)
     write_dataset(dataset, target, layout=layout, overwrite=overwrite)
     note(f"wrote {dataset.name} to {target} ({layout})")
 
@@ -219,9 +232,35 @@ def _fetch_progress(name: str) -> Iterator[Progress]:
         yield update
 
 
+@app.command("map")
+def map_triples(
+    sources: Annotated[
+        list[Path], typer.Argument(help="Triple files: .tsv, .csv, .parquet or .npy.", metavar="FILE...")
+    ],
+    target: Annotated[Path, typer.Option("--output", "-o", help="The folder to write.")],
+    memory: Annotated[str, typer.Option(help="About what sorting may take: 512MiB, 2GB.")] = "1GiB",
+    temp: Annotated[Path | None, typer.Option(help="Where to put what is spilled.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a mapped graph.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a graph that stays in its files: any size, opened at once; `predict` takes the folder as its graph."""
+    from contextpool.cli.mine_engines import parse_bytes
+    from contextpool.context.map_graph import map_graph
+
+    with count_bar("mapping") as update:
+        graph = map_graph(
+            sources, target, memory=parse_bytes(memory), temp=temp, overwrite=overwrite, progress=update
+        )
+    figures = {"entities": graph.num_entities, "relations": graph.num_relations, "triples": graph.num_triples}
+    if as_json:
+        print_json({"graph": str(target), **figures, "rows_read": graph.description["rows_read"]})
+    else:
+        note(f"wrote {target}: {', '.join(f'{count:,} {name}' for name, count in figures.items())}")
+
+
 @app.command("split")
 def split_graph(
-    graph: Annotated[Path, typer.Argument(help="A triple file.", metavar="GRAPH")],
+    graph: Annotated[str, typer.Argument(help="A graph: a file, or a query to a database.", metavar="GRAPH")],
     target: Annotated[Path, typer.Argument(help="The folder to write.", metavar="TARGET")],
     transductive: Annotated[
         bool, typer.Option("--transductive", help="Hold out facts, not entities.")
@@ -231,10 +270,10 @@ def split_graph(
 ) -> None:
     """Make a dataset from one graph: two halves that share no entity, or held-out facts of one graph."""
     from contextpool.triples.formats import write_dataset
-    from contextpool.triples.reader import read_triples
+    from contextpool.triples.sources import read_source
     from contextpool.triples.split import split_triples
 
-    dataset = split_triples(read_triples(graph), inductive=not transductive, seed=seed)
+    dataset = split_triples(read_source(graph, tell=note), inductive=not transductive, seed=seed)
     write_dataset(dataset, target, layout="flat" if transductive else "grail", overwrite=overwrite)
     note(
         f"wrote {target}: {len(dataset.training_graph):,} training facts, {len(dataset.inference_test):,} test facts"

@@ -12,19 +12,50 @@ if TYPE_CHECKING:
     from contextpool.context.families import ContextFamilies
     from contextpool.context.neighbors import ContextNeighbors
     from contextpool.graph.graph import Graph
+    from contextpool.triples.sources import Address
 
 
 def load_graph(source: str, part: Literal["training", "inference"] = "training") -> Graph:
-    """A triple file, or one of the graphs of a dataset named by its catalog name or folder."""
+    """A whole graph (a file, a query, a mapped one), or one of the two of a dataset (a name, a folder, an address with
+    split=).
+    """
     from contextpool.graph.graph import Graph
-    from contextpool.graph.io import read_graph
+    from contextpool.graph.mapped import is_mapped, open_graph
     from contextpool.triples.catalog import load_dataset
+    from contextpool.triples.sources import read_source
 
-    if Path(source).is_file():
-        return read_graph(source)
-    dataset = load_dataset(source)
+    address = whole_graph(source)
+    if address is not None:
+        return Graph.from_triples(read_source(address, tell=note))
+    if is_mapped(source):
+        return open_graph(source)
+    dataset = load_dataset(source, tell=note)
     note(f"using the {part} graph of {dataset.name}")
     return Graph.from_triples(dataset.training_graph if part == "training" else dataset.inference_graph)
+
+
+def whole_graph(source: str) -> Address | None:
+    """The address of a graph that is not to be split; None for a dataset."""
+    from contextpool.triples.catalog import is_named
+    from contextpool.triples.sources import find_address
+
+    address = None if is_named(source) else find_address(source)
+    return None if address is None or address.without_split()[1] else address
+
+
+def stored_dataset(run: Path) -> str:
+    """What a run was trained on, by its own word; a run from elsewhere may not choose a server and get a password."""
+    from contextpool.train.run_folder import RunFolder
+    from contextpool.triples.sources import find_address
+
+    name = str(RunFolder.open(run).config["recipe"]["dataset"])
+    address = find_address(name)
+    if address is not None and address.kind in ("neo4j", "postgres"):
+        raise ConfigError(
+            f"{run}: it was trained on {name}, a server, and a run folder is not trusted to choose one. Name the "
+            "dataset yourself, after the run."
+        )
+    return name
 
 
 def parse_sizes(text: str) -> list[int]:

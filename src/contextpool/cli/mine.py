@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from contextpool.context.neighbors import ContextNeighbors
 
 GraphArgument = Annotated[
-    str, typer.Argument(help="A triple file, a dataset folder or a dataset name.", metavar="GRAPH")
+    str,
+    typer.Argument(
+        help="A graph (a file, or a query such as sqlite:FILE?query=SELECT h, r, t ...) or a dataset.",
+        metavar="GRAPH",
+    ),
 ]
 PrecisionOption = Annotated[float, typer.Option(help="Precision a neighbor has to exceed.")]
 RecallOption = Annotated[float, typer.Option(help="Recall a neighbor has to exceed.")]
@@ -63,7 +67,7 @@ def mine(
     """
     options = MiningOptions(engine, memory, master, temp, output, update, add, remove)
     context: ContextNeighbors | ContextFamilies
-    if options.wanted_for(graph):
+    if options.wanted:
         context = _engine_context(graph, options, algorithm, min_precision, min_recall, keep_self)
     else:
         context = mined(load_graph(graph), algorithm, min_precision, min_recall, keep_self, sizes)

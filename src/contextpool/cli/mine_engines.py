@@ -25,8 +25,6 @@ _UNITS = {
     "gi": 2**30,
     "ti": 2**40,
 }
-_FILES = (".parquet", ".npy", ".csv")
-"""What only the engines' reader knows."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +40,11 @@ class MiningOptions:
     added: Path | None
     removed: Path | None
 
-    def wanted_for(self, graph: str) -> bool:
+    @property
+    def wanted(self) -> bool:
         """Whether this is more than mining a graph in memory and printing it."""
         asked = (self.master, self.temp, self.output, self.update, self.added, self.removed)
-        readable = any(suffix in _FILES for suffix in Path(graph).suffixes[-2:]) and Path(graph).is_file()
-        return self.engine != "memory" or readable or any(value is not None for value in asked)
+        return self.engine != "memory" or any(value is not None for value in asked)
 
 
 def parse_bytes(text: str) -> int:
@@ -59,12 +57,16 @@ def parse_bytes(text: str) -> int:
 
 def engine_counts(graph: str, options: MiningOptions) -> Cooccurrence:
     """Counts by the engine, or by updating stored ones; stored where --output says."""
-    path = Path(graph)
-    if not path.is_file():
+    from contextpool.triples.sources import find_address
+
+    address = find_address(graph)
+    if address is None or address.options or not address.is_there or not address.path.is_file():
         raise DataError(
             f"{graph}: --engine, --output and --update read a triple file (.tsv, .csv, .parquet, .npy), "
-            "and there is none of this name. A dataset's folder holds such files."
+            "and there is none of this name. A dataset's folder holds such files; of any other source, "
+            "`contextpool data convert` makes one."
         )
+    path = address.path
     if options.update is not None:
         return _updated(path, options)
     if options.added or options.removed:

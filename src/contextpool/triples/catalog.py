@@ -20,6 +20,8 @@ import numpy as np
 from contextpool.errors import ChecksumError, ConfigError, DataError, UnknownNameError
 from contextpool.triples.dataset import Dataset
 from contextpool.triples.formats import OnUnknown, load_folder
+from contextpool.triples.sources import Tell, find_address
+from contextpool.triples.sources.dataset import source_dataset
 from contextpool.triples.store import Triples, union
 
 GRAIL_NAMES = tuple(
@@ -235,12 +237,17 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def load_dataset(name_or_folder: str | Path, *, on_unknown: OnUnknown = "error") -> Dataset:
-    """A dataset by its catalog name or from a folder.
+def load_dataset(
+    name_or_folder: str | Path, *, on_unknown: OnUnknown = "error", tell: Tell | None = None
+) -> Dataset:
+    """A dataset by its catalog name, from a folder, or from one graph, which is split: any source of `read_graph`.
 
     A name of the catalog wins over a folder of that spelling; write `./name` or pass a Path for the folder.
     Files of a named dataset are compared with their checksums, so that a name always means the same triples.
+    `tell` hears how one graph was split and what its reader left out.
     """
+    if not is_named(name_or_folder) and (address := find_address(name_or_folder)) is not None:
+        return source_dataset(address, tell)
     folder = _as_folder(name_or_folder)
     if folder is not None:
         return load_folder(folder, on_unknown=on_unknown)
@@ -259,8 +266,12 @@ def _as_folder(name_or_folder: str | Path) -> Path | None:
     path = Path(name_or_folder).expanduser()
     if isinstance(name_or_folder, Path) or path.is_absolute() or name_or_folder.startswith(("./", "../")):
         return path
-    known = any(entry.name == name_or_folder for entry in entries())
-    return path if not known and path.exists() else None
+    return path if not is_named(name_or_folder) and path.exists() else None
+
+
+def is_named(text: str | Path) -> bool:
+    """Whether this is a name of the catalog, which wins over a file or folder of that spelling."""
+    return any(entry.name == text for entry in entries())
 
 
 def _not_here(entry: CatalogEntry) -> str:

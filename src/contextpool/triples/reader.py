@@ -45,7 +45,7 @@ def read_triples(path: str | Path, *, allow_empty: bool = False) -> Triples:
     if line == 1 and not allow_empty:
         raise DataError(f"{path}: the file holds no triples. Expected lines of head TAB relation TAB tail.")
     ids = np.concatenate(blocks) if blocks else np.empty((0, 3), dtype=np.int32)
-    return _sorted_vocabularies(ids, entity_ids, relation_ids)
+    return sorted_triples(ids, entity_ids, relation_ids)
 
 
 def read_label_batches(path: str | Path) -> Iterator[tuple[int, pa.StringArray]]:
@@ -266,8 +266,8 @@ def _code_map(codes: npt.NDArray[np.int32], labels: list[str], ids: dict[str, in
     return mapping
 
 
-def _sorted_vocabularies(ids: Ids, entity_ids: dict[str, int], relation_ids: dict[str, int]) -> Triples:
-    """Renumber by sorted label, so that the order of lines leaves no trace."""
+def sorted_triples(ids: Ids, entity_ids: dict[str, int], relation_ids: dict[str, int]) -> Triples:
+    """Ids by first appearance become ids by sorted label, so that the order of lines leaves no trace."""
     entities, entity_map = _sorted_vocabulary(entity_ids, "entity")
     relations, relation_map = _sorted_vocabulary(relation_ids, "relation")
     if len(ids):

@@ -56,7 +56,7 @@ def split_triples(
         )
     if inductive:
         return _two_graphs(triples, inference_share, valid, test, rng, name)
-    held = _held_out(triples, valid, test, rng, f"{name}: the graph")
+    held = held_out(triples, valid, test, rng, f"{name}: the graph")
     return Dataset.from_one_graph(name, train=held.graph, valid=held.valid, test=held.test)
 
 
@@ -91,13 +91,16 @@ def _greedy(ids: Ids, order: Order, count: int, entities: list[int], relations: 
 
 
 @dataclass(frozen=True)
-class _HeldOut:
+class HeldOut:
+    """A graph and the queries taken out of it."""
+
     graph: Triples
     valid: Triples
     test: Triples
 
 
-def _held_out(triples: Triples, valid: float, test: float, rng: np.random.Generator, what: str) -> _HeldOut:
+def held_out(triples: Triples, valid: float, test: float, rng: np.random.Generator, what: str) -> HeldOut:
+    """Two shares of the triples at random, such that every entity and relation stays; `what` names it in an error."""
     num_valid, num_test = (max(1, round(share * len(triples))) for share in (valid, test))
     taken = np.flatnonzero(hold_out(triples, num_valid + num_test, rng))
     if len(taken) < num_valid + num_test:
@@ -108,7 +111,7 @@ def _held_out(triples: Triples, valid: float, test: float, rng: np.random.Genera
         )
     taken = rng.permutation(taken)
     is_valid, is_test = (_mask(part, len(triples)) for part in (taken[:num_valid], taken[num_valid:]))
-    return _HeldOut(triples.select(~is_valid & ~is_test), triples.select(is_valid), triples.select(is_test))
+    return HeldOut(triples.select(~is_valid & ~is_test), triples.select(is_valid), triples.select(is_test))
 
 
 def _mask(positions: Order, length: int) -> Mask:
@@ -132,8 +135,8 @@ def _two_graphs(
                 f"half keeps {len(half)}, and a half needs 3, one each for graph, valid and test. Split it "
                 "with inductive=False, or give a larger graph."
             )
-    at_home = _held_out(training, valid, test, rng, f"{name}: the training half")
-    away = _held_out(inference, valid, test, rng, f"{name}: the inference half")
+    at_home = held_out(training, valid, test, rng, f"{name}: the training half")
+    away = held_out(inference, valid, test, rng, f"{name}: the inference half")
     return Dataset.from_two_graphs(
         name,
         train=at_home.graph,

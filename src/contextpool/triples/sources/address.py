@@ -1,0 +1,220 @@
+"""Where a graph comes from, in one line of text: a file, or a query to a database.
+
+    PLACE                          facts.tsv   ontology.ttl.gz   edges.parquet
+    PLACE?key=value&key=value      edges.csv?columns=who,how,whom&delimiter=;
+    KIND:PLACE?query=TEXT          sqlite:shop.db?query=SELECT h, r, t FROM facts
+
+`query` comes last and is taken as it stands, with every `&`, `=` and `?` that follows. The value of any other key
+may hold `%26` for `&` and `%25` for `%`. A file whose name holds a `?` is found under its whole name first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from contextpool.errors import ConfigError, DataError, closest, shortened
+
+COMPRESSED = (".gz", ".zst")
+SUFFIXES = {
+    ".tsv": "tsv", ".txt": "tsv",
+    ".csv": "csv",
+    ".parquet": "parquet", ".pq": "parquet",
+    ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow", ".arrows": "arrow",
+    ".npy": "npy",
+    ".nt": "ntriples", ".ttl": "turtle", ".nq": "nquads", ".trig": "trig", ".rdf": "rdfxml", ".owl": "rdfxml",
+}  # fmt: skip
+"""The kind of a file by how its name ends, before .gz or .zst."""
+FILE_KINDS = frozenset(SUFFIXES.values())
+SCHEMES = {
+    "sqlite": "sqlite", "duckdb": "duckdb",
+    "postgres": "postgres", "postgresql": "postgres",
+    **{f"{name}{tail}": "neo4j" for name in ("neo4j", "bolt") for tail in ("", "+s", "+ssc")},
+}  # fmt: skip
+"""The kind of a database by what stands before the first colon."""
+SPLIT_KEYS = frozenset({"split", "seed"})
+"""How a dataset is made of the graph; the readers do not see these."""
+
+_SCHEME = re.compile(r"([a-z][a-z0-9+]*):(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Address:
+    """A source, taken apart. `text` is what messages call it."""
+
+    kind: str
+    place: str
+    options: dict[str, Any] = field(default_factory=dict)
+    text: str = ""
+
+    @property
+    def path(self) -> Path:
+        return Path(self.place).expanduser()
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the file exists; a database is taken at its word."""
+        return self.kind not in FILE_KINDS or _is_file(self.place)
+
+    @property
+    def name(self) -> str:
+        """Short, for a title: what the file or the database is called."""
+        stem = re.split(r"[/@\\]", self.place.rstrip("/"))[-1]
+        return stem.split(".")[0] or self.kind
+
+    def with_options(self, more: Mapping[str, Any]) -> Address:
+        """Options given beside the text; one given in both is an error."""
+        twice = sorted(set(self.options) & set(more))
+        if twice:
+            raise ConfigError(
+                f"{self.text}: {twice[0]!r} is in the address and given beside it. Say it once."
+            )
+        return replace(self, options={**self.options, **more})
+
+    def without_split(self) -> tuple[Address, dict[str, Any]]:
+        """The graph alone, and how to split it: {} where the address does not say."""
+        split = {key: value for key, value in self.options.items() if key in SPLIT_KEYS}
+        rest = {key: value for key, value in self.options.items() if key not in SPLIT_KEYS}
+        return replace(self, options=rest), split
+
+
+def find_address(text: str | Path) -> Address | None:
+    """The source that the text names, or None where it has to be a dataset's name or folder."""
+    if _is_file(text):
+        return _file(str(text), {}, str(text))
+    if is_folder(text):
+        return None
+    scheme = _SCHEME.fullmatch(str(text))
+    if scheme and scheme[1] in SCHEMES:
+        return _database(scheme[1], scheme[2], str(text))
+    place, mark, options = str(text).partition("?")
+    if _kind_of(place) or (mark and _is_file(place)):
+        return _file(place, _parsed(options, str(text)), str(text))
+    return None
+
+
+def _is_file(text: str | Path) -> bool:
+    """Whether a file of this name is there; a query is no name, and may be longer than one can be."""
+    try:
+        return Path(text).expanduser().is_file()
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
+def is_folder(text: str | Path) -> bool:
+    """Whether a folder of this name is there."""
+    try:
+        return Path(text).expanduser().is_dir()
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
+def parse_address(text: str | Path) -> Address:
+    """As `find_address`, for what can be nothing but a source."""
+    return find_address(text) or Address("tsv", str(text), {}, str(text))
+
+
+def _kind_of(place: str) -> str | None:
+    suffixes = Path(place).suffixes
+    if suffixes and suffixes[-1] in COMPRESSED:
+        suffixes.pop()
+    return SUFFIXES.get(suffixes[-1].lower()) if suffixes else None
+
+
+def _file(place: str, options: dict[str, Any], text: str) -> Address:
+    """A file's kind by its suffix, or by `format`; the strict tab-separated one where neither tells."""
+    named = options.pop("format", None)
+    return Address(_named_kind(named, text) if named else _kind_of(place) or "tsv", place, options, text)
+
+
+def _named_kind(name: str, text: str) -> str:
+    if name not in FILE_KINDS:
+        raise ConfigError(f"{text}: format is {name!r}; it is one of {', '.join(sorted(FILE_KINDS))}.")
+    return name
+
+
+def _database(scheme: str, rest: str, text: str) -> Address:
+    place, _, options = rest.partition("?")
+    _refuse_password(scheme, place)
+    if scheme in ("postgresql", "postgres") or SCHEMES[scheme] == "neo4j":
+        place = f"{scheme}:{place}" if place.startswith("//") else place
+    return Address(SCHEMES[scheme], place, _parsed(options, text), text)
+
+
+def _refuse_password(scheme: str, place: str) -> None:
+    """An address ends up in run folders and model cards."""
+    if re.search(r"//[^/@]*:[^/@]*@", place) or re.search(r"\bpassword\s*=", place, re.IGNORECASE):
+        variable = "NEO4J_PASSWORD" if SCHEMES[scheme] == "neo4j" else "PGPASSWORD"
+        raise ConfigError(
+            f"{scheme}: the address holds a password, and addresses are written into run folders. Take it out, "
+            f"and set the environment variable {variable}."
+        )
+
+
+def _parsed(options: str, text: str) -> dict[str, Any]:
+    """`a=1&b=2&query=everything else` as a dictionary; `prefix=` may be repeated and becomes `prefixes`."""
+    found: dict[str, Any] = {}
+    while options:
+        if options.startswith("query="):
+            _put(found, "query", options.removeprefix("query="), text)
+            break
+        pair, _, options = options.partition("&")
+        key, sign, value = pair.partition("=")
+        if not sign or not key:
+            raise ConfigError(f"{text}: {shortened(pair)} is no option; write key=value, joined by &.")
+        _put(found, key, unquote(value), text)
+    return found
+
+
+def _put(found: dict[str, Any], key: str, value: str, text: str) -> None:
+    if key == "prefix":
+        name, sign, namespace = value.partition(":")
+        if not sign or not namespace:
+            raise ConfigError(
+                f"{text}: prefix is {value!r}; write prefix=NAME:IRI, such as prefix=ex:http://ex.org/."
+            )
+        found.setdefault("prefixes", {})[name] = namespace
+    elif key in found:
+        raise ConfigError(f"{text}: {key} is given twice. Say it once.")
+    else:
+        found[key] = value
+
+
+def check_options(address: Address, known: tuple[str, ...]) -> None:
+    """Refuse an option that the reader of this kind does not have."""
+    for key in address.options:
+        if key not in known:
+            near = closest(key, known, limit=1)
+            hint = f"Did you mean {near[0]}?" if near else f"It takes {', '.join(known) or 'none'}."
+            raise ConfigError(f"{address.text}: {key!r} is not an option of {address.kind}. {hint}")
+
+
+def choice(address: Address, key: str, default: str, allowed: tuple[str, ...]) -> str:
+    """One of a few words."""
+    value = address.options.get(key, default)
+    if value not in allowed:
+        raise ConfigError(f"{address.text}: {key} is {value!r}; it is {' or '.join(allowed)}.")
+    return str(value)
+
+
+def yes_or_no(address: Address, key: str, default: bool) -> bool:
+    """`yes`, `no`, or a bool from Python."""
+    value = address.options.get(key, default)
+    if isinstance(value, bool):
+        return value
+    if value not in ("yes", "no"):
+        raise ConfigError(f"{address.text}: {key} is {value!r}; it is yes or no.")
+    return bool(value == "yes")
+
+
+def need_file(address: Address) -> Path:
+    """The file, or an error that says that there is none."""
+    if address.path.is_dir():
+        raise DataError(f"{address.place}: this is a folder; name one of its files.")
+    if not address.path.is_file():
+        raise DataError(f"{address.place}: there is no such file.")
+    return address.path

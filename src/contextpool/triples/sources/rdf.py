@@ -1,0 +1,232 @@
+"""RDF as triples: N-Triples, Turtle, N-Quads, TriG and RDF/XML, read by pyoxigraph.
+
+A label is the IRI, shortened by the file's own prefixes and by those that are given (`iris.Shortener`). Literals are
+left out or kept as `"text"@en`, `"7"^^xsd:integer`, tabs and line ends escaped. Blank nodes keep the name that the
+file gives them (`_:b0`); those without one are numbered as they appear (`_:g1`). Of named graphs all are read, or one.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from contextpool.errors import DataError, MissingExtraError, TripleFileError, UnknownNameError
+from contextpool.triples.labels import label_problem, relation_problem
+from contextpool.triples.reader import open_bytes, sorted_triples
+from contextpool.triples.sources.address import Address, check_options, choice, need_file, yes_or_no
+from contextpool.triples.sources.iris import Shortener, checked_prefixes, merged
+from contextpool.triples.store import Triples
+
+Tell = Callable[[str], None]
+OPTIONS = ("literals", "blank", "graph", "prefixes", "shorten", "base")
+XSD_STRING = "http://www.w3.org/2001/XMLSchema#string"
+_FORMATS = {
+    "ntriples": "N_TRIPLES",
+    "turtle": "TURTLE",
+    "nquads": "N_QUADS",
+    "trig": "TRIG",
+    "rdfxml": "RDF_XML",
+}
+_NAMELESS = re.compile(r"_:[a-f][0-9a-f]{23,31}")
+"""The random name that the parser gives to a blank node without one."""
+_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\u0000"}
+_ESCAPED = re.compile(r'[\\"\n\r\t\0]')
+
+
+@dataclass(frozen=True)
+class RdfOptions:
+    """What to make of a file."""
+
+    literals: str = "drop"
+    """`drop` leaves facts out whose object is a literal; `keep` makes each distinct literal an entity."""
+    blank: str = "keep"
+    """`drop` leaves facts out that name a blank node."""
+    graph: str = "all"
+    """Of N-Quads and TriG: `all` graphs as one, the `default` graph alone, or the IRI of one."""
+    prefixes: dict[str, str] = field(default_factory=dict)
+    """Short names beside those that the file declares; they win over its own."""
+    shorten: bool = True
+    """Whether to shorten IRIs at all."""
+    base: str | None = None
+    """What relative IRIs are relative to."""
+
+    @classmethod
+    def of(cls, address: Address) -> RdfOptions:
+        check_options(address, OPTIONS)
+        return cls(
+            choice(address, "literals", "drop", ("drop", "keep")),
+            choice(address, "blank", "keep", ("keep", "drop")),
+            str(address.options.get("graph", "all")),
+            checked_prefixes(address.options.get("prefixes"), address.text),
+            yes_or_no(address, "shorten", True),
+            address.options.get("base"),
+        )
+
+
+def read_rdf(address: Address, tell: Tell) -> Triples:
+    """The facts of an RDF file, plain, .gz or .zst; `tell` hears what was left out. O(bytes) time."""
+    options, path = RdfOptions.of(address), need_file(address)
+    oxigraph = _oxigraph()
+    terms = _Terms(options, oxigraph, address.place)
+    try:
+        with open_bytes(path) as stream:
+            form = getattr(oxigraph.RdfFormat, _FORMATS[address.kind])
+            parser = oxigraph.parse(stream, form, base_iri=options.base)
+            terms.add(parser)
+            declared = parser.prefixes
+    except SyntaxError as error:
+        raise TripleFileError(address.place, error.lineno or 1, _syntax_problem(address, error)) from None
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{address.place}: the file cannot be read to its end ({error}).") from None
+    terms.check_graph(address)
+    _tell_left_out(terms, tell)
+    return _labelled(terms, Shortener(merged(declared, options.prefixes) if options.shorten else {}), address)
+
+
+def _oxigraph() -> Any:
+    try:
+        import pyoxigraph
+    except ImportError:
+        raise MissingExtraError("pyoxigraph", "rdf", "reading RDF") from None
+    return pyoxigraph
+
+
+def _syntax_problem(address: Address, error: SyntaxError) -> str:
+    said = re.sub(r"^Parser error at line \d+ column (\d+): ", r"column \1: ", str(error.args[0]))
+    hint = " Give what relative IRIs are relative to, with base=IRI." if "scheme" in said.lower() else ""
+    return f"this is not {address.kind} ({said}).{hint} Mend the line, or name another format=."
+
+
+class _Terms:
+    """Facts as numbers of terms; a term is known by a spelling that says its kind: `_:...`, `"...`, or an IRI."""
+
+    def __init__(self, options: RdfOptions, oxigraph: Any, place: str) -> None:
+        self.options = options
+        self.place = place
+        self.entity_ids: dict[str, int] = {}
+        self.relation_ids: dict[str, int] = {}
+        self.datatypes: dict[str, str] = {}
+        """Of a literal's spelling: its datatype's IRI."""
+        self.graphs: set[str] = set()
+        self.ids: list[int] = []
+        self.dropped = {"literals": 0, "blank": 0}
+        self._iri, self._blank, self._literal = oxigraph.NamedNode, oxigraph.BlankNode, oxigraph.Literal
+        self._default = oxigraph.DefaultGraph
+
+    def add(self, quads: Any) -> None:
+        entities, relations, ids = self.entity_ids, self.relation_ids, self.ids
+        for quad in self._of_graph(quads):
+            head, tail = self._spelling(quad.subject), self._spelling(quad.object)
+            if head is None or tail is None:
+                continue
+            ids.append(entities.setdefault(head, len(entities)))
+            ids.append(relations.setdefault(quad.predicate.value, len(relations)))
+            ids.append(entities.setdefault(tail, len(entities)))
+
+    def _of_graph(self, quads: Any) -> Iterator[Any]:
+        wanted = self.options.graph
+        for quad in quads:
+            graph = quad.graph_name
+            name = "default" if isinstance(graph, self._default) else str(graph.value)
+            self.graphs.add(name)
+            if wanted in ("all", name):
+                yield quad
+
+    def _spelling(self, term: Any) -> str | None:
+        """None for a term that is left out, counted."""
+        if isinstance(term, self._iri):
+            return str(term.value)
+        if isinstance(term, self._blank):
+            if self.options.blank == "keep":
+                return f"_:{term.value}"
+            self.dropped["blank"] += 1
+            return None
+        if not isinstance(term, self._literal):
+            raise DataError(
+                f"{self.place}: the fact about {str(term)[:120]} is a statement about a statement (RDF 1.2), "
+                "which a triple cannot hold. Rewrite it with an entity for the inner statement."
+            )
+        if self.options.literals == "keep":
+            return self._literal_spelling(term)
+        self.dropped["literals"] += 1
+        return None
+
+    def _literal_spelling(self, literal: Any) -> str:
+        text = _ESCAPED.sub(lambda found: _ESCAPES[found[0]], literal.value)
+        if literal.language:
+            direction = getattr(literal, "direction", None)
+            return f'"{text}"@{literal.language}' + (f"--{direction}" if direction else "")
+        datatype = literal.datatype.value
+        if datatype == XSD_STRING:
+            return f'"{text}"'
+        spelling = f'"{text}"^^{datatype}'
+        self.datatypes[spelling] = datatype
+        return spelling
+
+    def check_graph(self, address: Address) -> None:
+        """Refuse a graph that the file does not have, and a file that leaves nothing."""
+        wanted = self.options.graph
+        if wanted != "all" and wanted not in self.graphs:
+            raise UnknownNameError(
+                "graph", wanted, sorted(self.graphs), f"{address.text}: graphs are named by their full IRI."
+            )
+        if not self.ids:
+            gone = self.dropped["literals"]
+            why = f" {gone:,} facts about literals were left out; literals=keep keeps them." if gone else ""
+            raise DataError(f"{address.text}: no facts.{why}")
+
+
+def _tell_left_out(terms: _Terms, tell: Tell) -> None:
+    kept = len(terms.ids) // 3
+    for kind, what in (("literals", "have a literal as their object"), ("blank", "name a blank node")):
+        if terms.dropped[kind]:
+            tell(
+                f"left out {terms.dropped[kind]:,} facts that {what} ({kind}=keep keeps them); {kept:,} stay"
+            )
+
+
+def _labelled(terms: _Terms, shortener: Shortener, address: Address) -> Triples:
+    """The facts with labels for spellings: IRIs shortened, nameless blank nodes numbered."""
+    iris = [spelling for spelling in terms.entity_ids if spelling[:1] != '"' and spelling[:2] != "_:"]
+    short = shortener.labels({*iris, *terms.relation_ids, *terms.datatypes.values()})
+    blank = _blank_labels(terms.entity_ids)
+
+    def label(spelling: str) -> str:
+        datatype = terms.datatypes.get(spelling)
+        if datatype is not None:
+            return f"{spelling.removesuffix(datatype)}{short[datatype]}"
+        return short.get(spelling) or blank.get(spelling, spelling)
+
+    entities = {label(spelling): number for spelling, number in terms.entity_ids.items()}
+    relations = {short[spelling]: number for spelling, number in terms.relation_ids.items()}
+    assert len(entities) == len(terms.entity_ids), "two terms have one label"
+    _check(entities, relations, address)
+    return sorted_triples(np.array(terms.ids, dtype=np.int32).reshape(-1, 3), entities, relations)
+
+
+def _blank_labels(spellings: dict[str, int]) -> dict[str, str]:
+    """Numbers for nameless blank nodes, in the order in which they appear; a name of the file is never taken."""
+    labels: dict[str, str] = {}
+    number = 0
+    for spelling in spellings:
+        if _NAMELESS.fullmatch(spelling):
+            number += 1
+            while f"_:g{number}" in spellings:
+                number += 1
+            labels[spelling] = f"_:g{number}"
+    return labels
+
+
+def _check(entities: dict[str, int], relations: dict[str, int], address: Address) -> None:
+    for labels, problem_of in ((entities, label_problem), (relations, relation_problem)):
+        for label in labels:
+            problem = problem_of(label)
+            if problem:
+                raise DataError(f"{address.place}: the term {label!r} {problem}. Rename it.")
