@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test browser check format bench bench-large soak clean
+.PHONY: help demo test browser check format bench bench-large soak dist wheel-test clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -18,6 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || { echo "==> making a virtual environment in $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "==> installing contextpool and its development tools into $(VENV) (the first time takes some minutes)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps brickschema==0.8.0  # its RDF is read in a test
 	@touch $@
 
 demo: $(STAMP)  ## the whole story on the embedded graph
@@ -56,6 +57,14 @@ bench-large: $(STAMP)  ## 10^8 triples mined on disk; needs 3 GB of disk, TEMP=f
 soak: $(STAMP) browser  ## the long amounts of the tests
 	@echo "==> running the long tests"
 	@OMP_NUM_THREADS=1 CONTEXTPOOL_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS)
+
+dist: $(STAMP)  ## sdist and wheel, in dist/
+	@rm -rf dist
+	@$(BIN)/python -m hatchling build --directory dist
+
+wheel-test: dist  ## the wheel in an empty environment, outside the repository
+	@echo "==> installing the wheel into an empty environment, then its demo"
+	@$(BIN)/python scripts/wheel_test.py dist/*.whl --constraints constraints.txt
 
 clean:  ## remove the virtual environment and all caches
 	rm -rf $(VENV) .screenshots .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

@@ -14,7 +14,7 @@ from contextpool.cli.train import DeviceOption, JsonOption, chosen_device
 
 
 def explain(
-    run: Annotated[Path, typer.Argument(help="The run folder.", metavar="RUN")],
+    run: Annotated[Path, typer.Argument(help="The run folder, or hf://USER/NAME.", metavar="RUN")],
     graph: GraphArgument,
     head: Annotated[str, typer.Option("--head", help="The head of the fact.")],
     relation: Annotated[str, typer.Option("--relation", "-r", help="Its relation.")],

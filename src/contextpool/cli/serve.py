@@ -20,7 +20,9 @@ TOKEN_VARIABLE = "CONTEXTPOOL_TOKEN"
 
 
 def serve(
-    run: Annotated[Path | None, typer.Argument(help="The run folder.", metavar="RUN")] = None,
+    run: Annotated[
+        Path | None, typer.Argument(help="The run folder, or hf://USER/NAME.", metavar="RUN")
+    ] = None,
     graph: Annotated[
         list[str] | None,
         typer.Option(
@@ -195,11 +197,14 @@ def graph_sources(given: Sequence[str], labels: Sequence[str]) -> list[GraphSour
 
 
 def _named_graph(text: str) -> tuple[str, str]:
-    """(name, file or dataset); a file is named after itself."""
+    """(name, source or dataset); a file is named after itself, a query after its database."""
+    from contextpool.triples.sources.address import find_address, is_folder
+
+    address = find_address(text)
+    if address is not None and address.is_there:
+        return address.name, text
     name, sign, place = text.partition("=")
-    if sign and not Path(text).exists():
-        return name, place
-    return (Path(text).name.partition(".")[0] if Path(text).is_file() else text), text
+    return (name, place) if sign and not is_folder(text) else (text, text)
 
 
 def _named_labels(text: str, graphs: dict[str, str]) -> tuple[str, Path]:

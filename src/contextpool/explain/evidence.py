@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path as FilePath
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from contextpool.triples.labels import INVERSE_SUFFIX
 from contextpool.triples.store import Triple
+
+if TYPE_CHECKING:
+    from torch_geometric.explain import Explanation as PyGExplanation
+
+    from contextpool.graph.graph import Graph
 
 Method = Literal["gradient", "removal"]
 
@@ -151,6 +156,12 @@ class Explanation:
         from contextpool.explain.text import as_text
 
         return as_text(self)
+
+    def to_pyg(self, graph: Graph, *, inverse: Literal["offset", "none"] = "offset") -> PyGExplanation:
+        """As `torch_geometric.explain.Explanation`, a mask over the edges of `graph.to_pyg()`. Extra: `pyg`."""
+        from contextpool.explain.pyg import explanation_to_pyg
+
+        return explanation_to_pyg(self, graph, inverse=inverse)
 
     def figure(self) -> Any:
         """The paths as a matplotlib Figure; needs the extra `plot`."""

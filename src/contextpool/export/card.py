@@ -30,13 +30,15 @@ class Evaluated:
         return {"protocol": self.protocol, "machine": self.machine, "reason": self.reason, "metrics": metrics}
 
 
-def model_card(run: RunFolder, evaluated: Evaluated | None, license: str) -> str:
-    """README.md: front matter that machines read, then what people ask."""
+def model_card(
+    run: RunFolder, evaluated: Evaluated | None, license: str, repository: str | None = None
+) -> str:
+    """README.md: front matter that machines read, then what people ask; `repository` is where it is for."""
     recipe = Recipe.from_dict(run.config["recipe"])
     parts = (
         _front_matter(recipe, evaluated, license),
-        f"# {recipe.model} on {recipe.dataset}\n\n{_summary(recipe)}\n",
-        _use(),
+        f"# {recipe.model} on {recipe.dataset}\n\n{_summary(recipe, _has_rules(run))}\n",
+        _use("." if repository is None else f"hf://{repository}"),
         _data(run, recipe),
         _metrics(run, evaluated),
         _limits(run, license),
@@ -77,13 +79,19 @@ def _figures(report: EvaluationReport) -> dict[str, float]:
     return {"mrr": round(report.mrr, 4), **hits}
 
 
-def _summary(recipe: Recipe) -> str:
+def _has_rules(run: RunFolder) -> bool:
+    return (run.path / "rules.txt").is_file()
+
+
+def _summary(recipe: Recipe, has_rules: bool) -> str:
     context = recipe.context
+    knows = "it knows relations, and entities only where a rule names one"
+    knows = knows if has_rules else "the weights know relations, never entities"
     how = "without context" if context is None else f"with context ({', '.join(_uses(context))})"
     return (
         f"Answers (head, relation, ?), (?, relation, tail) and (head, ?, tail) on knowledge graphs whose entities it "
         f"has never seen, with a calibrated probability and the evidence for every answer. {recipe.model} {how}; "
-        "the weights know relations, never entities. Method: Context Pooling (Su, Wang, Miao, KDD 2025)."
+        f"{knows}. Method: Context Pooling (Su, Wang, Miao, KDD 2025)."
     )
 
 
@@ -96,15 +104,18 @@ def _uses(context: ContextConfig) -> list[str]:
     return [name for name, is_used in used.items() if is_used] or ["counted, not used"]
 
 
-def _use() -> str:
+def _use(address: str) -> str:
+    remark = "this folder" if address == "." else "needs: pip install 'contextpool[hub]'"
     return (
         "## Use\n\n"
         "```python\nimport contextpool as cp\n\n"
-        'predictor = cp.load(".")  # this folder\n'
+        f'predictor = cp.load("{address}")  # {remark}\n'
         'graph = cp.read_graph("new.tsv")  # head TAB relation TAB tail, with the relations of relations.json\n'
         'predictor.predict(graph, head="...", relation="...", k=10)\n'
         'predictor.explain(graph, head="...", relation="...", tail="...").text()\n```\n\n'
-        "Meant for proposing facts that a graph lacks, for a person to check, and for comparing methods.\n"
+        "## Intended use\n\n"
+        "Proposing facts that a graph lacks, for a person to check, and comparing methods. It asks for a graph that "
+        "shares the relations below; the entities may all be new. Not meant for deciding anything by itself.\n"
     )
 
 
@@ -114,6 +125,7 @@ def _data(run: RunFolder, recipe: Recipe) -> str:
         "## Data\n\n"
         f"- Trained on `{recipe.dataset}`, {count:,} relations (`relations.json`). sha256 over every fact that "
         f"training read: `{run.config['dataset_sha256']}`.\n"
+        f"- One training, seed {run.config['seed']}: another seed gives other figures.\n"
         "- Every training query is hidden from itself; the epoch was selected on validation queries of the training "
         "graph; no query of the evaluation was read before the evaluation.\n"
         "- The settings are in `config.json`, the counts of the training graph in `context.safetensors`.\n"
@@ -164,13 +176,18 @@ def _limits(run: RunFolder, license: str) -> str:
         if license == UNSTATED_LICENSE
         else f"The weights: {license}."
     )
+    rules = (
+        "- `rules.txt` is for reading; a rule that ends in a constant names an entity of the training graph.\n"
+        if _has_rules(run)
+        else ""
+    )
     return (
         "## Limits and licence\n\n"
         "- It knows the relations of `relations.json` and no others; facts of other relations have to be left out.\n"
         "- An answer is plausible by the patterns of its training graph. It may be wrong, and what the graph says "
         "wrongly it repeats. Do not decide about people by it.\n"
         "- Probabilities hold for graphs like the one it was trained on, and for questions that have an answer.\n"
-        f"- {said} What may be done with the training data is between you and its terms.\n"
+        f"{rules}- {said} What may be done with the training data is between you and its terms.\n"
         "- `SHA256SUMS` holds a checksum of every file (`sha256sum -c SHA256SUMS`); the safetensors check "
         "themselves too.\n"
     )

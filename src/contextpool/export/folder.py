@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
-from contextpool.errors import CheckpointError, ConfigError, ContextPoolError, shortened
+from contextpool.errors import ConfigError, ContextPoolError, shortened
 from contextpool.experiment import evaluate, fingerprint, load, machine
 from contextpool.export.card import UNSTATED_LICENSE, Evaluated, model_card
+from contextpool.hub import CARD, CHECKSUMS, EVALUATION, REPOSITORY, RUN_FILES, differing_files, local_folder
 from contextpool.predict import Predictor
 from contextpool.recipe import Recipe
 from contextpool.train._files import durable_file, flush_folder, reason
@@ -23,8 +24,9 @@ from contextpool.train.run_folder import RunFolder
 from contextpool.triples.catalog import load_dataset
 from contextpool.triples.dataset import Dataset, Protocol
 
-COPIED = ("config.json", "metrics.json", "relations.json", "model.safetensors", "context.safetensors")
-CARD, EVALUATION, CHECKSUMS = "README.md", "evaluation.json", "SHA256SUMS"
+GIT_ATTRIBUTES = ".gitattributes"
+LARGE_FILES = "*.safetensors filter=lfs diff=lfs merge=lfs -text\n"
+"""What a repository of the Hub says about files that git itself should not hold."""
 
 
 def export(
@@ -37,45 +39,38 @@ def export(
     protocol: Protocol = "P1",
     device: torch.device | str = "cpu",
     overwrite: bool = False,
+    hub: str | None = None,
 ) -> Path:
     """Write a finished run to a new folder. Every file is checked first; nothing of the run is changed.
 
     With `evaluated` the card holds the metrics on the run's dataset, where it is found and holds the same
     facts as in training; where not, the card says why. `license` is an identifier such as "mit" or "cc-by-4.0".
+    `hub` is the repository ("user/name") that the folder is for: its card says how to load it from there
+    (`cp.load("hf://user/name")`), and a .gitattributes comes along. Uploading is left to huggingface_hub.
     """
-    run, output = Path(run), Path(output)
+    run, output = local_folder(run), Path(output)
     if not license or not all(letter.isalnum() or letter in "-._" for letter in license):
         raise ConfigError(
             f"license is {shortened(license)}; use an identifier such as mit, apache-2.0 or other."
         )
+    if hub is not None and not REPOSITORY.fullmatch(hub):
+        raise ConfigError(f"hub is {shortened(hub)}; it is the name of a repository, user/name.")
     predictor = load(run, device=device)  # reads and checks everything
     opened = RunFolder.open(run)
     _make_room(output, overwrite)
     result = _evaluated(opened, predictor, dataset, protocol, device) if evaluated else None
-    files = {name: (run / name).read_bytes() for name in COPIED if (run / name).is_file()}
+    files = {name: (run / name).read_bytes() for name in RUN_FILES if (run / name).is_file()}
     if result is not None:
         files[EVALUATION] = _json_bytes(result.to_dict())
-    files[CARD] = model_card(opened, result, license).encode("utf-8")
-    _write_all(output, files)
+    files[CARD] = model_card(opened, result, license, hub).encode("utf-8")
+    _write_all(output, files, {} if hub is None else {GIT_ATTRIBUTES: LARGE_FILES.encode("ascii")})
     load(output)  # what was written is what was meant
     return output
 
 
 def verify(folder: str | Path) -> list[str]:
     """The names of files that differ from SHA256SUMS or are missing; empty for an intact export."""
-    folder = Path(folder)
-    try:
-        lines = (folder / CHECKSUMS).read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CheckpointError(
-            f"{folder / CHECKSUMS}: cannot be read ({shortened(str(error))}). Is this an export?"
-        ) from None
-    named = [line.partition("  ")[::2] for line in lines]
-    return [name for digest, name in named if _digest_of(folder / Path(name).name) != digest]
-
-
-def _digest_of(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+    return differing_files(Path(folder))
 
 
 def _make_room(output: Path, overwrite: bool) -> None:
@@ -83,7 +78,7 @@ def _make_room(output: Path, overwrite: bool) -> None:
     if output.exists() and not output.is_dir():
         raise ConfigError(f"output {output} is a file. Choose another folder.")
     present = sorted(entry.name for entry in output.iterdir()) if output.exists() else []
-    own = {*COPIED, CARD, EVALUATION, CHECKSUMS}
+    own = {*RUN_FILES, CARD, EVALUATION, CHECKSUMS, GIT_ATTRIBUTES}
     foreign = [name for name in present if name not in own]
     if foreign or (present and CHECKSUMS not in present):
         raise ConfigError(
@@ -101,10 +96,10 @@ def _make_room(output: Path, overwrite: bool) -> None:
         ) from error
 
 
-def _write_all(output: Path, files: dict[str, bytes]) -> None:
-    """The checksums last: a folder without them is no export."""
+def _write_all(output: Path, files: dict[str, bytes], beside: dict[str, bytes]) -> None:
+    """The checksums last: a folder without them is no export. Those of `beside` are not of the run."""
     sums = "".join(f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in sorted(files))
-    for name, content in [*sorted(files.items()), (CHECKSUMS, sums.encode("ascii"))]:
+    for name, content in [*beside.items(), *sorted(files.items()), (CHECKSUMS, sums.encode("ascii"))]:
         with durable_file(output / name) as stream:
             stream.write(content)
     flush_folder(output)

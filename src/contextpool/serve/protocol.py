@@ -36,6 +36,8 @@ class GuardedConfig(uvicorn.Config):
         self.limits, self.measures = settings, measures
         self.silent: dict[GuardedProtocol, None] = {}
         """Connections without a complete request, in the order in which they fell silent."""
+        self.arrivals = 0
+        """Connections and pieces of requests so far."""
 
 
 class GuardedProtocol(H11Protocol):
@@ -60,6 +62,7 @@ class GuardedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._closing = ClosingTransport(transport, self)
         super().connection_made(cast(asyncio.Transport, self._closing))
+        self.config.arrivals += 1
         self.config.measures.connections = len(self.connections)
         if len(self.connections) > self.config.limits.max_connections and not self._make_room():
             self.config.measures.dropped.add("too_many")
@@ -70,6 +73,7 @@ class GuardedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         assert self._closing is not None
+        self.config.arrivals += 1
         if self._closing.drains(len(data)):
             return
         if self._receiving is None and not self._is_answering:

@@ -10,8 +10,10 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import cast
 
 import uvicorn
 
@@ -28,6 +30,8 @@ SWITCH_SECONDS = 0.001
 FILES_BESIDE_CONNECTIONS = 64
 LONGEST_HEADERS = 2**16
 """Bytes of a request's line and headers; an address may hold some long labels."""
+TURNS_TO_READ = 6
+"""Turns of the loop from a connection's being accepted to its first bytes' being read, and some."""
 
 
 def serve(registry: Registry, settings: ServeSettings, on_start: Callable[[str], None]) -> None:
@@ -90,7 +94,20 @@ class Server(uvicorn.Server):
         """First say so (/ready, Connection: close) and still take what is on its way; then close the door."""
         self.service.draining = True
         await asyncio.sleep(self.service.settings.drain_seconds)
+        await self._take_what_is_there()
         await super().shutdown(sockets)
+
+    async def _take_what_is_there(self) -> None:
+        """Until nothing comes any more: on a crowded machine, the kernel may hold connections that nobody accepted yet
+        and requests that nobody read, which closing would reset.
+        """
+        config = cast(GuardedConfig, self.config)
+        until = time.monotonic() + self.service.settings.deadline
+        seen = -1
+        while seen != config.arrivals and time.monotonic() < until:
+            seen = config.arrivals
+            for _ in range(TURNS_TO_READ):
+                await asyncio.sleep(0)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from contextpool.errors import ConfigError, shortened
 from contextpool.experiment import load
 from contextpool.graph.graph import Graph
+from contextpool.hub import local_folder
 from contextpool.predict import Names, Predictor
 
 LONGEST_NAME = 100
@@ -24,7 +25,7 @@ def check_name(name: str, kind: str) -> None:
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A run folder under a name."""
+    """A run folder, or the address of one, under a name."""
 
     name: str
     path: Path
@@ -35,7 +36,7 @@ class ModelSource:
 
     def load(self) -> Predictor:
         """What the folder holds now. A link is followed once, so that one that changes meanwhile does no harm."""
-        return load(self.path.resolve(), device=self.device)
+        return load(local_folder(self.path).resolve(), device=self.device)
 
 
 @dataclass(frozen=True)

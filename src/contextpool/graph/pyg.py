@@ -1,0 +1,161 @@
+"""To and from `torch_geometric.data.Data`. Inverse edges are never guessed at: the caller says whether they are there.
+
+inverse="offset"   edges come in both directions, the inverse of type r being r + R, as RGCN-style models want them
+inverse="none"     an edge is a fact; there are R types
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from contextpool.errors import ConfigError, DataError, MissingExtraError
+from contextpool.graph.graph import MAX_EDGES, Graph
+from contextpool.triples.numbered import numbered_labels, triples_by_number
+from contextpool.triples.store import distinct_rows
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+InverseEdges = Literal["offset", "none"]
+ENTITY_LABELS, RELATION_LABELS = "entity_label", "relation_label"
+_Columns = npt.NDArray[np.int64]
+
+
+def graph_from_data(
+    data: Data,
+    inverse: InverseEdges = "offset",
+    entities: Sequence[str] | None = None,
+    relations: Sequence[str] | None = None,
+) -> Graph:
+    """What `Graph.from_pyg` does."""
+    check_inverse(inverse)
+    edge_index, edge_type = checked_edges(getattr(data, "edge_index", None), getattr(data, "edge_type", None))
+    num_nodes = int(data.num_nodes or 0)
+    check_below("edge_index", edge_index, num_nodes, "nodes")
+    names = list(entities if entities is not None else getattr(data, ENTITY_LABELS, None) or [])
+    kinds = list(relations if relations is not None else _stored_relations(data))
+    count = len(kinds) or count_relations(edge_type, inverse)
+    names, kinds = names or numbered_labels("e", num_nodes), kinds or numbered_labels("r", count)
+    if len(names) != num_nodes:
+        raise DataError(
+            f"{len(names):,} entity labels for {num_nodes:,} nodes; there has to be one for each."
+        )
+    facts = forward_facts(edge_index, edge_type, count, inverse)  # [T, 3]
+    return Graph.from_triples(triples_by_number(facts, names, kinds))
+
+
+def graph_to_data(graph: Graph, inverse: InverseEdges = "offset") -> Data:
+    """What `Graph.to_pyg` does."""
+    check_inverse(inverse)
+    data_class = _data_class("Graph.to_pyg")
+    edges = graph.forward_edges
+    head, relation, tail = (
+        part[edges].long() for part in (graph.edge_head, graph.edge_relation, graph.edge_tail)
+    )
+    edge_index, edge_type = torch.stack([head, tail]), relation
+    if inverse == "offset":
+        edge_index = torch.cat([edge_index, edge_index.flip(0)], dim=1)  # [2, 2T]
+        edge_type = torch.cat([edge_type, graph.relation_vocabulary.inverse(edge_type)])
+    data = data_class(edge_index=edge_index, edge_type=edge_type, num_nodes=graph.num_entities)
+    data[ENTITY_LABELS] = list(graph.entities)
+    data[RELATION_LABELS] = dict(enumerate(graph.relations))  # a list might be as long as there are nodes
+    return data
+
+
+def _data_class(purpose: str) -> Any:
+    try:
+        from torch_geometric.data import Data
+    except ImportError:
+        raise MissingExtraError("torch_geometric", "pyg", purpose) from None
+    return Data
+
+
+def _stored_relations(data: Data) -> list[str]:
+    stored = getattr(data, RELATION_LABELS, None) or {}
+    return [stored[number] for number in sorted(stored)] if isinstance(stored, dict) else list(stored)
+
+
+def check_inverse(inverse: str) -> None:
+    """Refuse anything but the two ways."""
+    if inverse not in get_args(InverseEdges):
+        raise ConfigError(
+            f"inverse is {inverse!r}; it is 'offset' (the inverse of edge type r is r + R, and those edges are there) "
+            "or 'none' (every edge is a fact)."
+        )
+
+
+def checked_edges(edge_index: Tensor | None, edge_type: Tensor | None) -> tuple[Tensor, Tensor]:
+    """edge_index [2, E] and edge_type [E] after a look at their shapes."""
+    if edge_index is None or edge_type is None:
+        raise DataError("the data has no edge_index or no edge_type; a knowledge graph needs both.")
+    fits = edge_index.ndim == 2 and len(edge_index) == 2 and edge_type.shape == edge_index.shape[1:]
+    if not fits or edge_index.is_floating_point() or edge_type.is_floating_point():
+        raise DataError(
+            f"edge_index is {edge_index.dtype} {list(edge_index.shape)} and edge_type {edge_type.dtype} "
+            f"{list(edge_type.shape)}; they have to be integers [2, E] and [E]."
+        )
+    if edge_index.size(1) > MAX_EDGES:
+        raise DataError(f"{edge_index.size(1):,} edges are more than a graph holds ({MAX_EDGES:,}).")
+    return edge_index, edge_type
+
+
+def check_below(name: str, ids: Tensor, count: int, what: str) -> None:
+    """Refuse numbers that name nothing; a negative one would count from the end."""
+    if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < count:
+        wrong = int(ids[(ids < 0) | (ids >= count)][0])
+        raise DataError(f"{name} holds {wrong}, but there are {count:,} {what}, numbered from 0.")
+
+
+def count_relations(edge_type: Tensor, inverse: InverseEdges) -> int:
+    """R, from the highest edge type: half of the types where inverses are among them."""
+    types = int(edge_type.max()) + 1 if len(edge_type) else 0
+    if inverse == "none":
+        return types
+    if types % 2:
+        raise DataError(
+            f"edge_type counts {types} types, an odd number: those are not R relations and their R inverses. Name the "
+            "relations, or say inverse='none' where every edge is a fact."
+        )
+    return types // 2
+
+
+def forward_facts(
+    edge_index: Tensor, edge_type: Tensor, num_relations: int, inverse: InverseEdges
+) -> _Columns:
+    """[T, 3] head, relation, tail of the distinct facts; inverse edges have to be exactly those of the facts."""
+    num_types = num_relations if inverse == "none" else 2 * num_relations
+    check_below("edge_type", edge_type, num_types, "types")
+    columns = torch.stack([edge_index[0], edge_type, edge_index[1]], dim=1).cpu().numpy().astype(np.int64)
+    if inverse == "none":
+        return _distinct(columns)
+    is_forward = columns[:, 1] < num_relations
+    facts, backward = _distinct(columns[is_forward]), columns[~is_forward]
+    turned = _distinct(backward[:, ::-1] - np.array([0, num_relations, 0]))
+    if not np.array_equal(facts, turned):
+        raise DataError(_lone_edge(facts, turned, num_relations))
+    return facts
+
+
+def _distinct(columns: _Columns) -> _Columns:
+    return distinct_rows(columns.astype(np.int32)).astype(np.int64)
+
+
+def _lone_edge(facts: _Columns, turned: _Columns, num_relations: int) -> str:
+    ours, theirs = ({tuple(row) for row in rows.tolist()} for rows in (facts, turned))
+    head, relation, tail = min(ours ^ theirs)
+    shown, missing = (
+        ((head, relation, tail), (tail, relation + num_relations, head))
+        if (head, relation, tail) in ours
+        else ((tail, relation + num_relations, head), (head, relation, tail))
+    )
+    return (
+        f"edge {shown[0]} -> {shown[2]} of type {shown[1]} has no edge {missing[0]} -> {missing[2]} of type "
+        f"{missing[1]} beside it ({len(ours ^ theirs):,} such in all), so type + {num_relations} is not the inverse. "
+        "Say inverse='none' where every edge is a fact, or add the missing edges."
+    )
