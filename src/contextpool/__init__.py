@@ -12,9 +12,12 @@ if TYPE_CHECKING:
     from contextpool.context.families import ContextFamilies, mine_families
     from contextpool.context.neighbors import ContextNeighbors, mine_context
     from contextpool.errors import ContextPoolError
+    from contextpool.experiment import evaluate, load, train
+    from contextpool.explain import Explanation
     from contextpool.graph.graph import Graph
     from contextpool.graph.io import read_graph, split
     from contextpool.pool.pooled import PooledGraph, pool
+    from contextpool.predict import Predictor, Question, read_names
     from contextpool.triples.catalog import load_dataset
     from contextpool.triples.dataset import Dataset
 
@@ -44,15 +47,22 @@ __all__ = [
     "ContextNeighbors",
     "ContextPoolError",
     "Dataset",
+    "Explanation",
     "Graph",
     "PooledGraph",
+    "Predictor",
+    "Question",
     "__version__",
+    "evaluate",
+    "load",
     "load_dataset",
     "mine_context",
     "mine_families",
     "pool",
     "read_graph",
+    "read_names",
     "split",
+    "train",
 ]
 
 

@@ -12,10 +12,12 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from contextpool.cli.app import app
     from contextpool.cli.output import print_error
-    from contextpool.errors import ContextPoolError
+    from contextpool.errors import ContextPoolError, PeerFailedError
 
     try:
         app()
+    except PeerFailedError as error:  # the process that failed tells it
+        sys.exit(error.exit_code)
     except ContextPoolError as error:
         print_error(str(error))
         sys.exit(error.exit_code)

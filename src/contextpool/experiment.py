@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import platform
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,18 +12,21 @@ from typing import Any
 import torch
 
 from contextpool.context.statistics import Statistics
-from contextpool.errors import CheckpointError, DataError
+from contextpool.errors import CheckpointError, ConfigError, DataError
 from contextpool.evaluate.calibration import Calibration, fit_calibration
 from contextpool.evaluate.queries import Scorer, batch_size_for
 from contextpool.evaluate.references import constant_scorer, frequency_scorer
 from contextpool.evaluate.report import EvaluationReport, evaluate_scorer
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import RelationVocabulary
+from contextpool.hub import local_folder
 from contextpool.models.base import LinkPredictor
 from contextpool.models.registry import model_class, name_of
 from contextpool.models.walk import Walk
 from contextpool.pool.batch import BatchBuilder, ContextConfig
 from contextpool.predict import Predictor
+from contextpool.processes import Processes, current
+from contextpool.provenance import fingerprint, machine
 from contextpool.recipe import Recipe, checked, context_from
 from contextpool.train.config import TrainConfig
 from contextpool.train.learning import learn_from_graph
@@ -92,22 +93,26 @@ def run_recipe(
     progress: ProgressCallback | None = None,
     track: str | Tracker | None = None,
 ) -> Predictor:
-    """Train what a recipe says; with `output` the run can be resumed and loaded."""
-    tracker = chosen_tracker(track, output)
-    dataset = dataset or load_dataset(recipe.dataset)
-    recipe.model_config()  # what cannot be trained is refused before a folder is made for it
-    dataset.with_queries(recipe.train.queries)
+    """Train what a recipe says; with `output` the run can be resumed and loaded.
+
+    In each of several processes (`processes.joined`, or a process group of torch) the same call trains together.
+    """
+    processes = current()
+    tracker = processes.on_first(lambda: chosen_tracker(track, output))
+    data = dataset or processes.agreed(lambda: load_dataset(recipe.dataset))
+    processes.agreed(lambda: _check_trainable(recipe, data, processes))  # before a folder is made for it
     config = {
         "recipe": recipe.to_dict(),
         "seed": seed,
         "machine": machine(device),
-        "dataset_sha256": fingerprint(dataset),
+        "dataset_sha256": fingerprint(data),
     }
     if output is None:
         with tracked(tracker, config) as on_event:
-            return Experiment(recipe, dataset, seed, device).fit(None, progress, on_event)
-    with RunFolder.create(output, config, overwrite=overwrite) as run, tracked(tracker, config) as on_event:
-        return Experiment(recipe, dataset, seed, device).fit(run, progress, on_event)
+            return Experiment(recipe, data, seed, device).fit(None, progress, on_event)
+    opened = _opened(processes, lambda: RunFolder.create(output, config, overwrite=overwrite))
+    with opened as run, tracked(tracker, config) as on_event:
+        return Experiment(recipe, data, seed, device).fit(run, progress, on_event)
 
 
 def resume(
@@ -118,14 +123,39 @@ def resume(
     progress: ProgressCallback | None = None,
     track: str | Tracker | None = None,
 ) -> Predictor:
-    """Go on with a run that was cut off; the same weights come out as from one that was not."""
-    tracker = chosen_tracker(track, output)
-    with RunFolder.open(output, writing=True) as run:
-        recipe = Recipe.from_dict(run.config["recipe"])
-        dataset = dataset or load_dataset(recipe.dataset)
-        _tell_changes(run, dataset, device)
-        with tracked(tracker, run.config) as on_event:
-            return Experiment(recipe, dataset, int(run.config["seed"]), device).fit(run, progress, on_event)
+    """Go on with a run that was cut off; the same weights come out as from one that was not.
+
+    Several processes may go on with what another number of them began.
+    """
+    processes = current()
+    tracker = processes.on_first(lambda: chosen_tracker(track, output))
+    with _opened(processes, lambda: RunFolder.open(output, writing=True)) as run:
+        config = processes.from_first(lambda: {} if run is None else run.config)
+        recipe = Recipe.from_dict(config["recipe"])
+        data = dataset or processes.agreed(lambda: load_dataset(recipe.dataset))
+        processes.agreed(lambda: _check_trainable(recipe, data, processes))
+        processes.agreed(lambda: None if run is None else _tell_changes(run, data, device))
+        with tracked(tracker, config) as on_event:
+            return Experiment(recipe, data, int(config["seed"]), device).fit(run, progress, on_event)
+
+
+def _opened(
+    processes: Processes, open_run: Callable[[], RunFolder]
+) -> AbstractContextManager[RunFolder | None]:
+    """The run folder in the first process, nothing in the others."""
+    run = processes.on_first(open_run)
+    return nullcontext() if run is None else run
+
+
+def _check_trainable(recipe: Recipe, dataset: Dataset, processes: Processes) -> None:
+    """Settings, queries, and one process for a model that learns by looking: each would find something else."""
+    recipe.model_config()
+    dataset.with_queries(recipe.train.queries)
+    if processes.are_several and model_class(recipe.model).learn is not LinkPredictor.learn:
+        raise ConfigError(
+            f"model = {recipe.model!r} learns by looking at the graph, not by gradient, and does so in one process; "
+            f"there are {processes.size}. Train it without --nproc or torchrun; its evaluation can be shared."
+        )
 
 
 def _tell_changes(run: RunFolder, dataset: Dataset, device: torch.device | str) -> None:
@@ -136,9 +166,9 @@ def _tell_changes(run: RunFolder, dataset: Dataset, device: torch.device | str) 
             "Resume with the same files, or train anew into another folder."
         )
     then, now = run.config["machine"], machine(device)
-    changed = {
-        key: [then.get(key), now[key]] for key in ("device", "threads", "torch") if then.get(key) != now[key]
-    }
+    then = {"processes": 1, **then}  # a run from before there could be several
+    watched = ("device", "threads", "torch", "processes")
+    changed = {key: [then.get(key), now[key]] for key in watched if then.get(key) != now[key]}
     if changed:
         run.append_event({"event": "resumed elsewhere", "changed": changed})
         told = ", ".join(f"{key} {before} -> {after}" for key, (before, after) in changed.items())
@@ -176,7 +206,8 @@ class Experiment:
         progress: ProgressCallback | None = None,
         on_event: OnEvent | None = None,
     ) -> Predictor:
-        """Learn, train, calibrate, and write the run's results."""
+        """Learn, train, calibrate, and write the run's results; of several processes only the first tells."""
+        progress = progress if current().is_first else None
         told: dict[str, Any] = {"seed": self.seed, "run": run, "progress": progress, "on_event": on_event}
         outcome = learn_from_graph(self.model, self.graph, self._validate(), **told)
         if any(True for _ in self.model.parameters()):
@@ -215,6 +246,7 @@ class Experiment:
             run=run,
             progress=progress,
             on_event=on_event,
+            processes=current(),
         )
         trainer.resume()
         return trainer.fit()
@@ -229,6 +261,7 @@ class Experiment:
                 self.dataset.validation_filter,
                 batch_size=self.recipe.train.batch_size,
                 device=self.device,
+                processes=current(),
             )
             return report.mrr
 
@@ -260,8 +293,8 @@ class Experiment:
 
 
 def load(path: str | Path, *, device: torch.device | str = "cpu") -> Predictor:
-    """The Predictor of a finished run; needs no dataset."""
-    run = RunFolder.open(path)
+    """The Predictor of a finished run, in a folder or at an address (`hf://user/name[@revision]`); needs no dataset."""
+    run = RunFolder.open(local_folder(path))
     recipe = Recipe.from_dict(run.config["recipe"])
     relations = RelationVocabulary(tuple(run.read_json("relations.json")))
     weights, _ = run.load_tensors("model.safetensors")
@@ -333,49 +366,8 @@ def _scorer_of(predictor: Predictor, data: Dataset) -> Scorer:
 
 
 def _evaluated(scorer: Scorer, data: Dataset, protocol: Protocol, **options: Any) -> EvaluationReport:
-    return evaluate_scorer(scorer, data.evaluation_queries(protocol), data.evaluation_filter, **options)
-
-
-def fingerprint(dataset: Dataset) -> str:
-    """sha256 over every fact that training reads, by label: the same for the same facts in any order."""
-    digest = hashlib.sha256()
-    for part in (dataset.training_graph, dataset.training_queries, dataset.validation_queries):
-        for triple in part:
-            digest.update("\t".join(triple).encode() + b"\n")
-        digest.update(b"\n")
-    return digest.hexdigest()
-
-
-def machine(device: torch.device | str) -> dict[str, Any]:
-    """What a run depended on besides its recipe."""
-    kind = torch.device(device)
-    name = (
-        torch.cuda.get_device_name(kind)
-        if kind.type == "cuda"
-        else platform.processor() or platform.machine()
-    )
-    return {
-        "device": kind.type,
-        "device_name": name,
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "commit": _commit(),
-    }
-
-
-def _commit() -> str | None:
-    """The commit of the checkout the package runs from; None for an installed one."""
-    folder = Path(__file__).resolve().parents[2]
-    if not (folder / ".git").exists():
-        return None
-    try:
-        found = subprocess.run(
-            ["git", "-C", str(folder), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-        )
-    except OSError:  # a checkout on a machine without git
-        return None
-    return found.stdout.strip() or None
+    queries, known = data.evaluation_queries(protocol), data.evaluation_filter
+    return evaluate_scorer(scorer, queries, known, processes=current(), **options)
 
 
 def model_card(recipe: Recipe, dataset: Dataset, seed: int, metrics: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from contextpool.graph.graph import Graph
     from contextpool.predict import Names, Predictor, Question
     from contextpool.predict.answers import AnyAnswer
-    from contextpool.predict.bulk import Bulk
+    from contextpool.predict.bulk import Asked, Bulk
 
 LabelsOption = Annotated[
     Path | None, typer.Option("--labels", help="Names of entities and relations: a file of id TAB name.")
@@ -32,7 +32,7 @@ KindOption = Annotated[
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="The run folder.", metavar="RUN")],
+    run: Annotated[Path, typer.Argument(help="The run folder, or hf://USER/NAME.", metavar="RUN")],
     graph: GraphArgument,
     head: Annotated[str | None, typer.Option("--head", help="Ask (head, relation, ?).")] = None,
     relation: Annotated[str | None, typer.Option("--relation", "-r", help="The relation asked with.")] = None,
@@ -54,9 +54,22 @@ def predict(
     questions: Annotated[
         Path | None, typer.Option("--questions", help="A file of questions: .tsv, .jsonl or .parquet.")
     ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Ask (head, relation, ?) for every pair that occurs in the graph.")
+    ] = False,
+    cap: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Edges a walk keeps in each hop, the most relevant first; 0 for all. By default all, "
+            "and 10000 on a mapped graph.",
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="With --questions: the folder of the answers; can be resumed."),
+        typer.Option(
+            "--output", "-o", help="With --questions or --all: the folder of the answers; can be resumed."
+        ),
     ] = None,
     kind: KindOption = None,
     batch_size: Annotated[int, typer.Option(help="Questions that are scored together.")] = 64,
@@ -69,32 +82,46 @@ def predict(
 ) -> None:
     """Rank every entity of a graph as the answer to (head, relation, ?) or (?, relation, tail), or every relation.
 
-    With --questions a whole file is answered, and an interrupted call goes on where it stopped.
+    With --questions a whole file is answered, with --all every (head, relation) of the graph; an interrupted call
+    goes on where it stopped.
     """
     from contextpool.cli.inputs import load_graph
     from contextpool.experiment import load
     from contextpool.predict.answers import Selection
-    from contextpool.predict.bulk import Bulk, BulkSettings
+    from contextpool.predict.bulk import Bulk, BulkSettings, ObservedPairs
     from contextpool.predict.questions import kind_of
 
-    single = _question(head, relation, tail, questions)
+    single = _question(head, relation, tail, questions, everything)
     selection = Selection.of(k, known, _listed(candidates), having)
-    settings = BulkSettings(
-        kind or (kind_of(questions) if questions else "jsonl"), on_unknown, batch_size, shard_size
-    )
     predictor = load(run, device=chosen_device(device))
     loaded, names = load_graph(graph, part="inference"), loaded_names(labels)
+    most = _cap(cap, loaded)
+    settings = BulkSettings(
+        kind or (kind_of(questions) if questions else "jsonl"), on_unknown, batch_size, shard_size, most
+    )
     _tell_left_out(predictor, loaded, on_unknown)
     if single is not None:
-        found = next(predictor.stream(loaded, [single], selection, names=names, on_unknown=on_unknown))
+        found = next(
+            predictor.stream(loaded, [single], selection, names=names, on_unknown=on_unknown, cap=most)
+        )
         _print_answers(single, found, as_json)
         return
-    assert questions is not None
+    asked = questions or ObservedPairs(predictor.relations)
     bulk = Bulk(predictor, loaded, selection, settings, names)
     if output is None:
-        _print_stream(bulk, questions)
+        _print_stream(bulk, asked)
     else:
-        _write_shards(bulk, questions, output, overwrite, as_json)
+        _write_shards(bulk, asked, output, overwrite, as_json)
+
+
+def _cap(cap: int | None, graph: Graph) -> int | None:
+    """What was asked for, and on a mapped graph something in any case."""
+    from contextpool.graph.mapped import MappedGraph
+    from contextpool.predict.frontier import DEFAULT_CAP
+
+    if cap is None:
+        return DEFAULT_CAP if isinstance(graph, MappedGraph) else None
+    return cap or None
 
 
 def loaded_names(path: Path | None) -> Names | None:
@@ -104,16 +131,21 @@ def loaded_names(path: Path | None) -> Names | None:
 
 
 def _question(
-    head: str | None, relation: str | None, tail: str | None, questions: Path | None
+    head: str | None, relation: str | None, tail: str | None, questions: Path | None, everything: bool = False
 ) -> Question | None:
-    """What the options ask; None for a file of questions."""
+    """What the options ask; None for a file of questions, and for all."""
     from contextpool.errors import ConfigError
     from contextpool.predict import Question
 
-    if questions is None:
+    if questions is not None and everything:
+        raise ConfigError(
+            "--questions is a file of questions, and --all asks the graph's own; give one of them."
+        )
+    if questions is None and not everything:
         return Question(head, relation, tail)
     if (head, relation, tail) != (None, None, None):
-        raise ConfigError("--questions is a file of questions; leave out --head, --relation and --tail.")
+        given = "--all asks every pair" if everything else "--questions is a file of questions"
+        raise ConfigError(f"{given}; leave out --head, --relation and --tail.")
     return None
 
 
@@ -154,7 +186,7 @@ def _row(number: int, answer: AnyAnswer, named: bool) -> list[Any]:
     return [number, answer.label, *name, f"{answer.score:.3f}", chance, "known" if answer.known else ""]
 
 
-def _print_stream(bulk: Bulk, questions: Path) -> None:
+def _print_stream(bulk: Bulk, questions: Asked) -> None:
     """Answers on standard output as they come."""
     from contextpool.errors import ConfigError
     from contextpool.predict.results import encoded
@@ -165,7 +197,7 @@ def _print_stream(bulk: Bulk, questions: Path) -> None:
         sys.stdout.write(encoded([answered], bulk.settings.kind).decode("utf-8"))
 
 
-def _write_shards(bulk: Bulk, questions: Path, output: Path, overwrite: bool, as_json: bool) -> None:
+def _write_shards(bulk: Bulk, questions: Asked, output: Path, overwrite: bool, as_json: bool) -> None:
     with count_bar("answering") as update:
         outcome = bulk.write(questions, output, overwrite=overwrite, progress=update)
     counts = {

@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from contextpool.cli.launch import NprocOption, launched
 from contextpool.cli.output import console, note, print_json, table
 
 if TYPE_CHECKING:
     from contextpool.predict import Predictor
     from contextpool.recipe import Recipe
     from contextpool.train.loop import Progress
+    from contextpool.triples.dataset import Dataset
 
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")]
 TrackOption = Annotated[
@@ -29,7 +31,8 @@ def train(
     what: Annotated[
         str,
         typer.Argument(
-            help="A recipe (.toml), a dataset name or a dataset folder.", metavar="RECIPE|DATASET"
+            help="A recipe (.toml), a dataset name or folder, or one graph to split: a file, a query.",
+            metavar="RECIPE|DATASET",
         ),
     ],
     model: Annotated[
@@ -47,42 +50,55 @@ def train(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that is there.")] = False,
     device: DeviceOption = "auto",
+    nproc: NprocOption = None,
     track: TrackOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train a model, select it on validation queries, evaluate it once, and leave a run folder."""
     from contextpool.experiment import run_recipe
+    from contextpool.processes import joined
 
-    recipe = _recipe(what, model, context, assign or [])
+    recipe, chosen = _recipe(what, model, context, assign or []), chosen_device(device)
     folder = output or _default_folder(recipe, seed)
-    with training_bar() as progress:
-        predictor = run_recipe(
-            recipe,
-            seed=seed,
-            output=folder,
-            device=chosen_device(device),
-            overwrite=overwrite,
-            progress=progress,
-            track=track,
-        )
-    note(f"wrote {folder}")
-    report_run(predictor, recipe.dataset, folder, as_json)
+    if launched(nproc, chosen):
+        return
+    with joined(chosen) as (processes, own_device):
+        with training_bar() if processes.is_first else nullcontext() as progress:
+            predictor = run_recipe(
+                recipe,
+                processes.agreed(lambda: _split_source(recipe.dataset, told=processes.is_first)),
+                seed=seed,
+                output=folder,
+                device=own_device,
+                overwrite=overwrite,
+                progress=progress,
+                track=track,
+            )
+        if processes.is_first:
+            note(f"wrote {folder}")
+        report_run(predictor, recipe.dataset, folder, as_json)
 
 
 def resume(
     run: Annotated[Path, typer.Argument(help="The run folder.", metavar="RUN")],
     device: DeviceOption = "auto",
+    nproc: NprocOption = None,
     track: TrackOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Go on with a run that was cut off, to the same result."""
+    """Go on with a run that was cut off, to the same result; with another number of processes, if you like."""
     from contextpool import experiment
+    from contextpool.processes import joined
     from contextpool.train.run_folder import RunFolder
 
-    with training_bar() as progress:
-        predictor = experiment.resume(run, device=chosen_device(device), progress=progress, track=track)
-    recipe = RunFolder.open(run).config["recipe"]
-    report_run(predictor, recipe["dataset"], run, as_json)
+    chosen = chosen_device(device)
+    if launched(nproc, chosen):
+        return
+    with joined(chosen) as (processes, own_device):
+        with training_bar() if processes.is_first else nullcontext() as progress:
+            predictor = experiment.resume(run, device=own_device, progress=progress, track=track)
+        dataset = processes.from_first(lambda: str(RunFolder.open(run).config["recipe"]["dataset"]))
+        report_run(predictor, dataset, run, as_json)
 
 
 def chosen_device(name: str) -> str:
@@ -103,11 +119,13 @@ def chosen_device(name: str) -> str:
 
 def _recipe(what: str, model: str | None, context: bool | None, assign: list[str]) -> Recipe:
     from contextpool.recipe import Recipe, read_recipe, shipped_recipe
+    from contextpool.triples.sources import find_address
 
     if what.endswith(".toml"):
         recipe = read_recipe(what)
     else:
-        recipe = shipped_recipe(what, model or "nbfnet", bool(context)) or Recipe(what)
+        shipped = None if find_address(what) else shipped_recipe(what, model or "nbfnet", bool(context))
+        recipe = shipped or Recipe(what)
     values: dict[str, Any] = {}
     if model is not None and model != recipe.model:
         recipe = Recipe(recipe.dataset, model, {}, recipe.context, recipe.train)
@@ -131,7 +149,25 @@ def parse_assignment(text: str) -> tuple[str, Any]:
 
 def _default_folder(recipe: Recipe, seed: int) -> Path:
     kind = f"{recipe.model.replace(':', '.')}{'+cp' if recipe.context else ''}"
-    return Path("runs") / recipe.dataset.strip("./").replace("/", "_") / f"{kind}-seed{seed}"
+    return Path("runs") / _folder_name(recipe.dataset) / f"{kind}-seed{seed}"
+
+
+def _folder_name(dataset: str) -> str:
+    """A dataset's name as a folder; one graph is called after its file or database, not after its query."""
+    from contextpool.triples.sources import find_address
+
+    address = find_address(dataset)
+    return dataset.strip("./").replace("/", "_") if address is None else address.name
+
+
+def _split_source(dataset: str, *, told: bool) -> Dataset | None:
+    """One graph made into a dataset, telling how; None for a dataset that has its parts already."""
+    from contextpool.triples.catalog import is_named, load_dataset
+    from contextpool.triples.sources import find_address
+
+    if is_named(dataset) or find_address(dataset) is None:
+        return None
+    return load_dataset(dataset, tell=note if told else None)
 
 
 @contextmanager
@@ -161,10 +197,13 @@ def training_bar() -> Iterator[Any]:
 
 
 def report_run(predictor: Predictor, dataset: str, folder: Path, as_json: bool) -> None:
-    """Evaluate the selected model once and print it beside the reference scorers."""
+    """Evaluate the selected model once and print it beside the reference scorers; the first process prints."""
     from contextpool.experiment import compare_with_references
+    from contextpool.processes import current
 
     reports = compare_with_references(predictor, dataset)
+    if not current().is_first:
+        return
     if as_json:
         print_json(
             {"run": str(folder), "dataset": dataset, **{name: r.to_dict() for name, r in reports.items()}}

@@ -13,6 +13,7 @@ from torch import Tensor
 from contextpool.errors import ConfigError, DataError, shortened
 from contextpool.graph.queries import DirectedQueries, Integers
 from contextpool.graph.relations import RelationVocabulary
+from contextpool.processes import Processes
 from contextpool.triples.filters import KnownAnswers
 from contextpool.triples.store import Triples
 
@@ -38,19 +39,29 @@ class ScoredAnswers:
     known_entity: Tensor  # [K]
 
 
+ALONE = Processes()
+
+
 def scored_answers(
-    scorer: Scorer, asked: DirectedQueries, known: KnownAnswers, batch_size: int, device: torch.device | None
+    scorer: Scorer,
+    asked: DirectedQueries,
+    known: KnownAnswers,
+    batch_size: int,
+    device: torch.device | None,
+    processes: Processes = ALONE,
 ) -> Iterator[ScoredAnswers]:
     """Ask each distinct query once, `batch_size` at a time, and hand its scores to each of its answers.
 
-    At most three [batch_size, N] tensors of scores live at once, however many answers a query has.
+    At most three [batch_size, N] tensors of scores live at once, however many answers a query has. Of several
+    processes each is dealt whole batches: a batch is the same, and so are its scores, however many there are.
     """
     if batch_size < 1:
         raise ConfigError(f"batch_size is {batch_size}; it has to be at least 1.")
     first, number = asked.distinct(known.num_relations)
     by_query = np.argsort(number, kind="stable")  # [Q] rows, those of one query side by side
     start = np.searchsorted(number[by_query], np.arange(len(first) + 1))
-    for low in range(0, len(first), batch_size):
+    for turn in processes.turns(-(-len(first) // batch_size)):
+        low = turn * batch_size
         high = min(low + batch_size, len(first))
         scores = _scores_of(scorer, asked.select(first[low:high]), known.num_entities, device)
         rows = by_query[start[low] : start[high]]

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from contextpool.errors import ConfigError, DataError
+from contextpool.evaluate.gather import gathered
 from contextpool.evaluate.metrics import (
     PYKEEN_NAMES,
     TIE_RULES,
@@ -24,6 +25,7 @@ from contextpool.evaluate.metrics import (
     bootstrap_intervals,
 )
 from contextpool.evaluate.queries import (
+    ALONE,
     DIRECTIONS,
     DirectedQueries,
     Direction,
@@ -36,6 +38,7 @@ from contextpool.evaluate.queries import (
     scored_answers,
 )
 from contextpool.evaluate.ranks import rank_answers
+from contextpool.processes import Processes
 from contextpool.triples.filters import KnownAnswers
 from contextpool.triples.store import Triples
 
@@ -49,26 +52,30 @@ def evaluate_scorer(
     device: torch.device | str | None = None,
     seed: int = 0,
     progress: Progress | None = None,
+    processes: Processes = ALONE,
 ) -> EvaluationReport:
     """Rank the tail and the head of every query triple among all entities, leaving out `known` answers.
 
     The scorer gets its queries on `device` (default: the CPU) and sees equal queries once. Ranks are put in
     one order, so neither the batch size nor the order of the queries changes them. `seed` draws the
-    bootstrap intervals, nothing else.
+    bootstrap intervals, nothing else. Of several processes each ranks its share, and all get the whole report.
     """
     check_same_numbers(queries, known)
     queries = in_canonical_order(queries)
     asked = DirectedQueries.of(queries)
     began = time.perf_counter()
-    chunks = scored_answers(scorer, asked, known, batch_size, torch.device(device) if device else None)
-    table = _ranked(chunks, queries, asked, progress)
+    where = torch.device(device) if device else None
+    chunks = scored_answers(scorer, asked, known, batch_size, where, processes)
+    own = processes.agreed(lambda: _ranked(chunks, queries, asked, progress))
+    table = gathered(own, processes)
     return EvaluationReport(queries, table, seed, time.perf_counter() - began)
 
 
 def _ranked(
     chunks: Iterator[ScoredAnswers], queries: Triples, asked: DirectedQueries, progress: Progress | None
 ) -> RankTable:
-    table = RankTable(np.empty(len(asked)), np.empty(len(asked)), np.empty(len(asked), dtype=np.int64))
+    """The ranks of what `chunks` hold, 0 elsewhere."""
+    table = RankTable(np.zeros(len(asked)), np.zeros(len(asked)), np.zeros(len(asked), dtype=np.int64))
     done = 0
     for chunk in chunks:
         ranks = rank_answers(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -15,6 +15,9 @@ from contextpool.errors import DataError, UnknownNameError, shortened
 from contextpool.graph.relations import RelationVocabulary, inverse_label
 from contextpool.triples.labels import INVERSE_SUFFIX, Vocabulary
 from contextpool.triples.store import Ids, Triple, Triples
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 MAX_EDGES = 2**31 - 1
 
@@ -45,6 +48,35 @@ class Graph:
                 f"{len(store):,} triples make more than {MAX_EDGES:,} directed edges, the most a graph holds."
             )
         return cls(store.entities, RelationVocabulary.of(store.relations), *_directed_edges(store))
+
+    @classmethod
+    def from_pyg(
+        cls,
+        data: Data,
+        *,
+        inverse: Literal["offset", "none"] = "offset",
+        entities: Sequence[str] | None = None,
+        relations: Sequence[str] | None = None,
+    ) -> Graph:
+        """From PyG's `Data(edge_index, edge_type)`; nodes without an edge are entities, too.
+
+        `inverse="offset"`: every edge of type r has an edge of type r + R beside it that leads back, and these two are
+        one fact. `"none"`: every edge is a fact. Labels are those given (by node and by type), else those that
+        `to_pyg` stored, else numbers that sort as the nodes do. A graph's own ids follow the sorted labels.
+        """
+        from contextpool.graph.pyg import graph_from_data
+
+        return graph_from_data(data, inverse, entities, relations)
+
+    def to_pyg(self, *, inverse: Literal["offset", "none"] = "offset") -> Data:
+        """As PyG's `Data`: node e is entity e, `entity_label` and `relation_label` hold the names.
+
+        With "offset" the T facts come first and their inverses, of type r + R, follow in the same order. Needs the
+        extra `pyg`.
+        """
+        from contextpool.graph.pyg import graph_to_data
+
+        return graph_to_data(self, inverse)
 
     @property
     def entities(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from contextpool.context.leave_one_out import CountsOf, QueryCounts
 from contextpool.graph.graph import Graph
-from contextpool.pool.incidence import cached_per_graph, incidence_of
+from contextpool.pool.incidence import cached_per_graph, candidate_pairs, incidence_of
 
 FEATURES = (
     "highest precision", "mean precision", "highest recall", "mean recall",
@@ -28,10 +28,10 @@ DEGREE_BOUNDS = (1, 3, 7, 15, 31, 63, 127, 255)
 def best_precision(graph: Graph, counts: CountsOf, queries: QueryCounts, left_out: Tensor) -> Tensor:
     """[B, N] float32 max over y in NR_c of precision[inverse(query relation), y]; 0 where c has no relation."""
     relevance = queries.precision(1).float()  # [B, 2R]
-    incidence = incidence_of(graph)
-    of_pair = relevance[:, incidence.pair_relation.long()]  # [B, P]
+    pair_entity, pair_relation = candidate_pairs(graph)
+    of_pair = relevance[:, pair_relation]  # [B, P]
     result = relevance.new_zeros(len(relevance), graph.num_entities)
-    place = incidence.pair_entity.long().expand(len(relevance), -1)
+    place = pair_entity.expand(len(relevance), -1)
     result.scatter_reduce_(1, place, of_pair, "amax", include_self=True)
     hiding = torch.nonzero(left_out >= 0).squeeze(1)
     if len(hiding):

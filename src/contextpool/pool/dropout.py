@@ -37,6 +37,8 @@ class EdgeDropout:
     """Of the step."""
     by: DropBy = "uniform"
     """Every fact alike, or the less relevant its relation to the query's, the more often."""
+    first: int = 0
+    """The number that the first query has within the step, of which this may be a share."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.share < 1:
@@ -44,7 +46,7 @@ class EdgeDropout:
 
     def rule(self, graph: Graph, num_queries: int, relevance: Tensor | None, left_out: Tensor) -> DropRule:
         """For B queries; by relevance it takes [B, 2, 2R] precision and recall, found without left_out [B]."""
-        salt = query_salts(self.seed, num_queries, graph.device)
+        salt = query_salts(self.seed, num_queries, graph.device, self.first)
         if self.by == "uniform":
             size = (num_queries, graph.relation_vocabulary.num_directed)
             limit = int(self.share * FULL_SCALE)
@@ -77,10 +79,10 @@ class DropRule:
         return HiddenEdges(start, torch.nonzero(gone)[:, 1].int(), graph.num_edges)
 
 
-def query_salts(seed: int, num_queries: int, device: torch.device) -> Tensor:
-    """[B] int64 in [0, 2**32), one for each query of a step."""
+def query_salts(seed: int, num_queries: int, device: torch.device, first: int = 0) -> Tensor:
+    """[B] int64 in [0, 2**32), one for each query of a step, from number `first` on."""
     low, high = seed % FULL_SCALE, seed // FULL_SCALE % FULL_SCALE
-    return mixed(mixed(torch.arange(num_queries, device=device) ^ low) ^ high)
+    return mixed(mixed(torch.arange(first, first + num_queries, device=device) ^ low) ^ high)
 
 
 def relevance_thresholds(graph: Graph, share: float, relevance: Tensor, left_out: Tensor) -> Tensor:

@@ -77,6 +77,23 @@ def incidence_of(graph: Graph) -> Incidence:
     )
 
 
+_candidate_pairs: WeakKeyDictionary[Graph, tuple[Tensor, Tensor]] = WeakKeyDictionary()
+
+
+def set_candidate_pairs(graph: Graph, entity: Tensor, relation: Tensor) -> None:
+    """Say which relations [P] the entities [P] have where a graph is part of a larger one and lacks some."""
+    _candidate_pairs[graph] = entity.to(graph.device), relation.to(graph.device)
+
+
+def candidate_pairs(graph: Graph) -> tuple[Tensor, Tensor]:
+    """Entity [P] and relation [P], int64, of all pairs: those that were set, or the graph's own."""
+    given = _candidate_pairs.get(graph)
+    if given is not None:
+        return given
+    incidence = incidence_of(graph)
+    return incidence.pair_entity.long(), incidence.pair_relation.long()
+
+
 @cached_per_graph
 def relation_sets_of(graph: Graph) -> RelationSets:
     """The distinct relation sets of a graph, counted once."""

@@ -19,17 +19,40 @@ from typing import Any
 
 from contextpool.errors import ConfigError, DataError
 from contextpool.graph.graph import Graph
+from contextpool.graph.mapped import MappedGraph
+from contextpool.graph.relations import RelationVocabulary
 from contextpool.predict.answers import AnyAnswer, Question, Selection, UnknownRelations
+from contextpool.predict.frontier import observed_pairs
 from contextpool.predict.manifest import Manifest
 from contextpool.predict.names import NO_NAMES, Names
 from contextpool.predict.predictor import Predictor, resolve
-from contextpool.predict.questions import KINDS, FileKind, file_digest, kind_of, read_questions
+from contextpool.predict.questions import KINDS, FileKind, Placed, file_digest, kind_of, read_questions
 from contextpool.predict.results import COLUMNS, Answered, encoded
 
 MOST_PROBLEMS = 1000
 """Unknown names are told at once, up to here; a file with more is another graph's."""
 Progress = Callable[[int, int], None]
 """Called with (questions answered, questions in all)."""
+
+
+@dataclass(frozen=True)
+class ObservedPairs:
+    """In the place of a file: (head, relation, ?) for every head and relation that have an answer in the graph."""
+
+    relations: RelationVocabulary
+    """The model's; facts of others ask nothing."""
+    name: str = "every observed (head, relation)"
+
+    def read(self, graph: Graph) -> Iterator[Placed]:
+        """In the order of their labels, each with where it stands."""
+        known = [label in self.relations.index for label in graph.relations]
+        for entity, relation in observed_pairs(graph):
+            if known[relation]:
+                label = graph.entities[entity]
+                yield f"entity {label!r}", Question(label, graph.relations[relation], None)
+
+
+Asked = str | Path | ObservedPairs
 
 
 @dataclass(frozen=True)
@@ -42,6 +65,8 @@ class BulkSettings:
     """"skip": facts of unknown relations are left out, and a question with an unknown name gets its error as row."""
     batch_size: int = 64
     shard_size: int = 1000
+    cap: int | None = None
+    """Edges that a walk keeps in each hop; None for all."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -49,6 +74,10 @@ class BulkSettings:
         for key in ("batch_size", "shard_size"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"{key} is {getattr(self, key)}; it has to be at least 1.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a manifest holds them; without a cap where there is none, as before there were any."""
+        return {key: value for key, value in asdict(self).items() if (key, value) != ("cap", None)}
 
 
 @dataclass(frozen=True)
@@ -78,16 +107,16 @@ class Bulk:
         self.selection, self.settings = selection or Selection(), settings or BulkSettings()
         self.prepared, self.left_out = predictor.prepared(graph, on_unknown=self.settings.on_unknown)
 
-    def stream(self, questions: str | Path) -> Iterator[Answered]:
+    def stream(self, questions: Asked) -> Iterator[Answered]:
         """Every question of a file with its answers, as they come. Unknown names are told before the first."""
         self.checked(questions)
-        numbered = enumerate((question for _, question in read_questions(questions)), start=1)
+        numbered = enumerate((question for _, question in self._read(questions)), start=1)
         while chunk := list(islice(numbered, self.settings.shard_size)):
             yield from self._answered(chunk)
 
     def write(
         self,
-        questions: str | Path,
+        questions: Asked,
         output: str | Path,
         *,
         overwrite: bool = False,
@@ -96,7 +125,7 @@ class Bulk:
         """Answer into a folder, going on where an earlier call was cut off."""
         total, refused = self.checked(questions)
         manifest = Manifest.opened(Path(output), self._identity(questions, total), overwrite)
-        numbered = enumerate((question for _, question in read_questions(questions)), start=1)
+        numbered = enumerate((question for _, question in self._read(questions)), start=1)
         done = now = 0
         for number in range(-(-total // self.settings.shard_size)):
             chunk = list(islice(numbered, self.settings.shard_size))
@@ -109,8 +138,15 @@ class Bulk:
         manifest.finish()
         return BulkOutcome(total, now, refused, manifest.paths)
 
-    def checked(self, questions: str | Path) -> tuple[int, int]:
+    def _read(self, questions: Asked) -> Iterator[Placed]:
+        return (
+            read_questions(questions) if isinstance(questions, (str, Path)) else questions.read(self.prepared)
+        )
+
+    def checked(self, questions: Asked) -> tuple[int, int]:
         """How many questions a file holds, and how many of them name something unknown; nothing is scored."""
+        if isinstance(questions, ObservedPairs):
+            return self._counted(questions), 0
         total = refused = 0
         resolver = self.predictor.resolver(self.prepared, self.names)
         for where, question in read_questions(questions):
@@ -126,6 +162,14 @@ class Bulk:
             raise DataError(f"{questions}: the file holds no questions.")
         return total, refused
 
+    def _counted(self, questions: ObservedPairs) -> int:
+        total = sum(1 for _ in questions.read(self.prepared))
+        if not total:
+            raise DataError(
+                "the graph holds no facts of relations that the model knows, so nothing is asked."
+            )
+        return total
+
     def _answered(self, chunk: list[tuple[int, Question]]) -> Iterator[Answered]:
         errors = {number: self._problem(question) for number, question in chunk}
         usable = (question for number, question in chunk if errors[number] is None)
@@ -136,6 +180,7 @@ class Bulk:
             names=self.names,
             batch_size=self.settings.batch_size,
             on_unknown=self.settings.on_unknown,
+            cap=self.settings.cap,
         )
         for number, question in chunk:
             answers: list[AnyAnswer] = next(found) if errors[number] is None else []
@@ -147,17 +192,17 @@ class Bulk:
         resolve(resolver, question)
         return " ".join(resolver.message(problem) for problem in resolver.problems) or None
 
-    def _identity(self, questions: str | Path, total: int) -> dict[str, Any]:
+    def _identity(self, questions: Asked, total: int) -> dict[str, Any]:
         """What the answers depend on; a folder of answers belongs to one of these."""
         names = sorted((self.names or NO_NAMES).of_id.items())
         return {
             "model": self.predictor.fingerprint,
             "graph": graph_digest(self.prepared),
-            "questions": file_digest(questions),
+            "questions": file_digest(questions) if isinstance(questions, (str, Path)) else questions.name,
             "count": total,
             "selection": _digest_long(asdict(self.selection)),
             "names": hashlib.sha256(json.dumps(names).encode()).hexdigest() if names else None,
-            "settings": asdict(self.settings),
+            "settings": self.settings.to_dict(),
             "columns": None if self.settings.kind == "jsonl" else list(COLUMNS),
         }
 
@@ -183,7 +228,9 @@ def answer_file(
 
 
 def graph_digest(graph: Graph) -> str:
-    """sha256 over a graph's labels and facts."""
+    """sha256 over a graph's labels and facts; a mapped one has it written down."""
+    if isinstance(graph, MappedGraph):
+        return graph.digest
     digest = hashlib.sha256(json.dumps([graph.entities, graph.relations]).encode())
     digest.update(graph.as_triples().ids.tobytes())
     return digest.hexdigest()

@@ -18,6 +18,7 @@ from contextpool.errors import ConfigError, WrongNamesError, unknown_name_messag
 from contextpool.evaluate.calibration import Calibration
 from contextpool.evaluate.queries import Scorer
 from contextpool.graph.graph import Graph
+from contextpool.graph.mapped import MappedGraph
 from contextpool.graph.relations import RelationVocabulary
 from contextpool.models.base import LinkPredictor
 from contextpool.pool.batch import BatchBuilder, ContextConfig
@@ -30,6 +31,7 @@ from contextpool.predict.answers import (
     Selection,
     UnknownRelations,
 )
+from contextpool.predict.frontier import Frontier
 from contextpool.predict.names import NO_NAMES, Names, Resolver
 from contextpool.predict.ranking import best_answers, candidate_mask, known_answers
 from contextpool.predict.relations import relation_answers
@@ -66,6 +68,7 @@ class Predictor:
         self.device = torch.device(device)
         self._prepared: Newest[tuple[Graph, int]] = Newest(REMEMBERED_GRAPHS)
         self._builders: Newest[BatchBuilder] = Newest(REMEMBERED_GRAPHS)
+        self._frontiers: Newest[Frontier] = Newest(REMEMBERED_GRAPHS)
 
     # a graph, made ready
 
@@ -80,6 +83,8 @@ class Predictor:
         left_out = 0
         if unknown and on_unknown == "error":
             raise self._unknown_relations(unknown)
+        if isinstance(graph, MappedGraph):
+            return graph, sum(graph.triples_of_relation[label] for label in unknown)
         if unknown:
             smaller = graph.without_relations(unknown)
             left_out = graph.num_triples - smaller.num_triples
@@ -108,12 +113,17 @@ class Predictor:
                 graph,
                 self.model.num_layers,
                 self.context,
-                self._statistics_for(graph),
+                self.statistics_for(graph),
                 relation_graph=self.model.reads_relations,
             ),
         )
 
-    def _statistics_for(self, graph: Graph) -> Statistics | None:
+    def frontier(self, graph: Graph, cap: int | None) -> Frontier:
+        """What answers over a prepared graph by walks with a cap on the edges of a hop; made once a graph."""
+        return self._frontiers.get((graph, cap), lambda: Frontier(self, graph, cap))
+
+    def statistics_for(self, graph: Graph) -> Statistics | None:
+        """What to pool with on a prepared graph; None for a model that reads none."""
         if self.statistics is None:
             return None
         return self.statistics + Statistics.of(graph) if self.use_statistics == "sum" else self.statistics
@@ -162,15 +172,17 @@ class Predictor:
         having: str | Iterable[str] | None = None,
         names: Names | None = None,
         on_unknown: UnknownRelations = "error",
+        cap: int | None = None,
     ) -> list[Answer]:
         """The k best answers to (head, relation, ?); `r^-1` asks for heads. Known ones only with `known`.
 
         Answers are taken from `candidates`, and from entities that have all relations of `having`, where
-        given. With `names`, every label may be given by its name too.
+        given. With `names`, every label may be given by its name too. With `cap`, a walk keeps so many edges a hop,
+        the most relevant first, and answers are what it reaches: for graphs on which a whole walk is too much.
         """
         selection = Selection.of(k, known, candidates, having)
         asked = [Question(head, relation, None)]
-        found = next(self.stream(graph, asked, selection, names=names, on_unknown=on_unknown))
+        found = next(self.stream(graph, asked, selection, names=names, on_unknown=on_unknown, cap=cap))
         return cast("list[Answer]", found)
 
     def predict_heads(
@@ -185,11 +197,12 @@ class Predictor:
         having: str | Iterable[str] | None = None,
         names: Names | None = None,
         on_unknown: UnknownRelations = "error",
+        cap: int | None = None,
     ) -> list[Answer]:
         """The k best heads of (?, relation, tail); otherwise as `predict`."""
         selection = Selection.of(k, known, candidates, having)
         asked = [Question(None, relation, tail)]
-        found = next(self.stream(graph, asked, selection, names=names, on_unknown=on_unknown))
+        found = next(self.stream(graph, asked, selection, names=names, on_unknown=on_unknown, cap=cap))
         return cast("list[Answer]", found)
 
     def predict_relations(
@@ -256,6 +269,7 @@ class Predictor:
         names: Names | None = None,
         batch_size: int = 64,
         on_unknown: UnknownRelations = "error",
+        cap: int | None = None,
     ) -> list[list[Answer]]:
         """The answers to many questions over one graph: (head, relation) pairs, or `Question`s of any kind.
 
@@ -266,7 +280,7 @@ class Predictor:
         self.check_questions(graph, questions, names, on_unknown)
         selection = Selection.of(k, known, candidates, having)
         found = self.stream(
-            graph, questions, selection, names=names, on_unknown=on_unknown, batch_size=batch_size
+            graph, questions, selection, names=names, on_unknown=on_unknown, batch_size=batch_size, cap=cap
         )
         return cast("list[list[Answer]]", list(found))
 
@@ -279,16 +293,39 @@ class Predictor:
         names: Names | None = None,
         batch_size: int = 64,
         on_unknown: UnknownRelations = "error",
+        cap: int | None = None,
     ) -> Iterator[list[AnyAnswer]]:
-        """The answers to each question as they come, `batch_size` at a time; holds no more than that."""
+        """The answers to each question as they come, `batch_size` at a time; holds no more than that.
+
+        With `cap`, and on a mapped graph, each question is walked by itself.
+        """
         if batch_size < 1:
             raise ConfigError(f"batch_size is {batch_size}; it has to be at least 1.")
         prepared, _ = self.prepared(graph, on_unknown=on_unknown)
+        if cap is not None or isinstance(prepared, MappedGraph):
+            yield from self._walked(self.frontier(prepared, cap), questions, selection, names or NO_NAMES)
+            return
         allowed = candidate_mask(prepared, selection, self.resolver(prepared, names))
         asking = _Asking(self, prepared, selection, allowed, names or NO_NAMES, batch_size)
         left = iter(questions)
         while chunk := list(islice(left, batch_size)):
             yield from asking.answer(chunk)
+
+    def _walked(
+        self, frontier: Frontier, questions: Iterable[Question], selection: Selection, names: Names
+    ) -> Iterator[list[AnyAnswer]]:
+        """One question after the other, each over its own neighborhood."""
+        for question in questions:
+            resolver = self.resolver(frontier.graph, names)
+            head, relation, tail = resolve(resolver, question)
+            resolver.check()
+            if relation < 0:
+                raise ConfigError(
+                    f"question {question} asks for a relation, which compares walks from both ends; with a cap, or on "
+                    "a mapped graph, ask for a head or a tail."
+                )
+            query = (head, relation) if tail < 0 else (tail, self.relations.inverse(relation))
+            yield list(frontier.answers(*query, selection, names, resolver))
 
     def check_questions(
         self, graph: Graph, questions: Iterable[Question], names: Names | None, on_unknown: UnknownRelations

@@ -33,6 +33,8 @@ class TrainConfig:
     """Largest norm of the gradient; 0 for no limit."""
     loss: Loss = "softmax"
     """softmax over all entities, or self-adversarial bce."""
+    mask_known: bool = True
+    """Whether other known answers of a query are left out of the softmax; false is how RED-GNN was published."""
     negatives: int = 32
     """Negatives a query, for bce."""
     temperature: float = 0.5
@@ -53,11 +55,21 @@ class TrainConfig:
     """Of the layers; scores and loss are always fp32."""
     deterministic: bool = False
     """On CUDA too, sums in a fixed order: two runs give the same bytes, at about twice the time."""
+    pieces: int = 1
+    """Parts that a batch is computed in, one after the other or by several processes, to the same bytes; at least one
+    for each process.
+    """
     checkpoint_steps: int = 500
     """Steps between checkpoints within an epoch; every epoch ends with one."""
 
     def __post_init__(self) -> None:
-        for key, lowest in (("epochs", 1), ("batch_size", 1), ("negatives", 1), ("checkpoint_steps", 1)):
+        for key, lowest in (
+            ("epochs", 1),
+            ("batch_size", 1),
+            ("negatives", 1),
+            ("pieces", 1),
+            ("checkpoint_steps", 1),
+        ):
             if getattr(self, key) < lowest:
                 raise ConfigError(f"train.{key} is {getattr(self, key)}; it is at least {lowest}.")
         for key in ("lr", "decay", "temperature"):

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from contextpool.errors import CheckpointError, NonFiniteError
-from contextpool.graph.graph import Graph
 from contextpool.models.base import LinkPredictor
 from contextpool.pool._backend import has_triton
 from contextpool.pool.batch import BatchBuilder, QueryBatch
 from contextpool.pool.dropout import EdgeDropout
+from contextpool.processes import Processes
+from contextpool.train._device import Launched, arithmetic, tensors_of
 from contextpool.train.averaging import LastWeights
 from contextpool.train.config import TrainConfig
+from contextpool.train.distributed import Piece, Pieces, check_same_weights, mean_over_pieces
 from contextpool.train.graphed import GraphedStep
 from contextpool.train.loss import Sampled, sample_candidates, sampled_loss, softmax_loss
+from contextpool.train.optimizer import (
+    learning_rate,
+    load_optimizer,
+    new_optimizer,
+    optimizer_tensors,
+    set_rate,
+)
 from contextpool.train.queries import TrainingQueries, epoch_batches, mixed_seed
 from contextpool.train.run_folder import RunFolder
 
@@ -90,32 +97,36 @@ class Trainer:
         run: RunFolder | None = None,
         progress: Callable[[Progress], None] | None = None,
         on_event: Callable[[dict[str, Any]], None] | None = None,
+        processes: Processes | None = None,
     ) -> None:
+        """Of several `processes` each takes its share of every batch; `run` and who is told are the first one's."""
         self.model, self.builder, self.config = model, builder, config
+        self.processes = processes or Processes()
+        self.pieces = Pieces.at_least(config.pieces, self.processes)
         self.queries = queries.to(builder.graph.device)
         self.validate, self.seed, self.run = validate, seed, run
         self.progress, self.on_event = progress, on_event
         self.position = Position()
-        self.optimizer = _optimizer(model, config)
+        self.optimizer = new_optimizer(model, config)
         self.steps_per_epoch = math.ceil(len(queries) / config.batch_size)
         self._best: dict[str, Tensor] | None = None
         self._recent = LastWeights(config.average_last)
         model.allow_reflexive(self.queries.relation[self.queries.head == self.queries.answer])
         self._started = time.perf_counter()
         self._steps_here = 0
-        self._unsettled: deque[_Launched] = deque()
+        self._unsettled: deque[Launched] = deque()
         device = builder.graph.device
         self._side = torch.cuda.Stream(device) if device.type == "cuda" else None
         simple = config.loss == "softmax" and not config.deterministic and has_triton()
         self._graphed = (
             GraphedStep(self._updated, self._rehearsed)
-            if self._side is not None and simple and model.takes_padding
+            if self._side is not None and simple and model.takes_padding and not self.pieces.are_several
             else None
         )
 
     def fit(self) -> Outcome:
         """Train to the end, from wherever the run is; leaves the best weights in the model."""
-        with _arithmetic(self.builder.graph.device, self.config.deterministic):
+        with arithmetic(self.builder.graph.device, self.config.deterministic):
             while not self._finished():
                 self._epoch()
             self._try_average()
@@ -133,8 +144,8 @@ class Trainer:
         device = self.builder.graph.device
         batches = epoch_batches(len(self.queries), self.config.batch_size, self.seed, place.epoch, device)
         self.model.train()
-        for batch, prepared in self._prepared_ahead(batches[place.step :]):
-            self._step(batch, prepared)
+        for step in self._prepared_ahead(batches[place.step :]):
+            self._step(*step)
             place.step += 1
             place.total_steps += 1
             self._steps_here += 1
@@ -150,89 +161,112 @@ class Trainer:
         """So many steps of training and nothing else, epoch after epoch: what a benchmark times."""
         device = self.builder.graph.device
         self.model.train()
-        with _arithmetic(device, self.config.deterministic):
+        with arithmetic(device, self.config.deterministic):
             while count > 0:
                 batches = epoch_batches(
                     len(self.queries), self.config.batch_size, self.seed, self.position.epoch, device
                 )
-                for batch, prepared in self._prepared_ahead(batches[:count]):
-                    self._step(batch, prepared)
+                for step in self._prepared_ahead(batches[:count]):
+                    self._step(*step)
                     count -= 1
                 self.position.epoch += 1
             self._settle()
 
-    def _prepared_ahead(self, batches: Sequence[Tensor]) -> Iterator[tuple[TrainingQueries, QueryBatch]]:
-        """Each batch with what the model reads; on CUDA the next one is built while the device is at this one."""
+    def _prepared_ahead(self, batches: Sequence[Tensor]) -> Iterator[tuple[Tensor, tuple[Piece, ...]]]:
+        """The rows of each batch, and this process's pieces of it.
+
+        On CUDA the next one is built while the device is at this one.
+        """
         coming, first = None, self.position.step + 1
         for number, rows in enumerate(batches):
             current = coming if coming is not None else self._prepare(rows, first + number)
             coming = None
-            yield current
+            yield rows, current
             if self._side is not None and number + 1 < len(batches):
                 coming = self._prepare(batches[number + 1], first + number + 1)
 
-    def _prepare(self, rows: Tensor, step: int) -> tuple[TrainingQueries, QueryBatch]:
+    def _prepare(self, rows: Tensor, step: int) -> tuple[Piece, ...]:
         """The batch of step 1, 2, ... of the current epoch."""
         if self._side is None:
             return self._built(rows, step)
         main = torch.cuda.current_stream(rows.device)
         with torch.cuda.stream(self._side):
-            batch, prepared = self._built(rows, step)
+            built = self._built(rows, step)
         main.wait_stream(self._side)
-        for tensor in _tensors_of(batch, prepared):
+        for tensor in tensors_of(built):
             tensor.record_stream(main)
-        return batch, prepared
+        return built
 
-    def _built(self, rows: Tensor, step: int) -> tuple[TrainingQueries, QueryBatch]:
-        batch, dropout = self.queries.batch(rows), None
+    def _built(self, rows: Tensor, step: int) -> tuple[Piece, ...]:
+        return tuple(self._built_piece(rows, step, number) for number in self.pieces.own)
+
+    def _built_piece(self, rows: Tensor, step: int, number: int) -> Piece:
+        place = self.pieces.bounds(number, len(rows))
+        batch, dropout = self.queries.batch(rows[place]), None
         if self.config.edge_dropout:
             seed = mixed_seed(self.seed, self.position.epoch, step)
-            dropout = EdgeDropout(self.config.edge_dropout, seed, self.config.edge_dropout_by)
-        return batch, self.builder.build(batch.head, batch.relation, batch.hidden_edge, dropout=dropout)
+            dropout = EdgeDropout(self.config.edge_dropout, seed, self.config.edge_dropout_by, place.start)
+        built = self.builder.build(batch.head, batch.relation, batch.hidden_edge, dropout=dropout)
+        return Piece(number, batch, built)
 
-    def _step(self, batch: TrainingQueries, prepared: QueryBatch) -> None:
-        """One update; all its randomness comes from (seed, epoch, step)."""
+    def _step(self, rows: Tensor, own: tuple[Piece, ...]) -> None:
+        """One update; all its randomness comes from (seed, epoch, step), and the number of the piece."""
         device = self.builder.graph.device
         devices = [device] if device.type == "cuda" else []
         seed = mixed_seed(self.seed, self.position.epoch, self.position.step + 1)
-        self._set_rate(learning_rate(self.config, self.position.total_steps, self.steps_per_epoch))
+        rate = learning_rate(self.config, self.position.total_steps, self.steps_per_epoch)
+        set_rate(self.optimizer, rate)
+        sampled = None if self.config.loss == "softmax" else self._sampled(rows, seed)
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(seed)
-            recorded = None if self._graphed is None else self._graphed.step(batch, prepared)
-            if recorded is None:
-                recorded = self._updated(batch, prepared, seed)
-        self._unsettled.append(_Launched(self.position.step + 1, *recorded))
+            if self.pieces.are_several:
+                launched = self._updated_by_pieces(len(rows), own, sampled, seed)
+            else:
+                launched = self._updated_at_once(own[0], sampled)
+        self._unsettled.append(Launched(self.position.step + 1, *launched))
         self._settle(0 if self._side is None else STEPS_IN_FLIGHT)
 
+    def _updated_at_once(self, whole: Piece, sampled: Sampled | None) -> tuple[Tensor, Tensor]:
+        recorded = None if self._graphed is None else self._graphed.step(whole.queries, whole.prepared)
+        return recorded or self._updated(whole.queries, whole.prepared, sampled)
+
     def _updated(
-        self, batch: TrainingQueries, prepared: QueryBatch, seed: int | None = None
+        self, batch: TrainingQueries, prepared: QueryBatch, sampled: Sampled | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Loss and gradient norm of a batch, the weights updated. On the CPU a bad number stops before they are."""
-        loss = self._loss(batch, prepared, seed)
-        if self._side is None:
-            self._check_finite("the loss", float(loss.detach()), self.position.step + 1)
+        """Loss and gradient norm of a batch, the weights updated."""
+        loss = self._loss(batch, prepared, sampled)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
+        return self._stepped(loss.detach())
+
+    def _updated_by_pieces(
+        self, length: int, own: tuple[Piece, ...], sampled: Sampled | None, seed: int
+    ) -> tuple[Tensor, Tensor]:
+        """The same from pieces of a batch of `length` queries, some of them in other processes."""
+
+        def loss_of(piece: Piece) -> Tensor:
+            torch.manual_seed(mixed_seed(seed, piece.number, 0) if piece.number else seed)
+            share = None if sampled is None else sampled.select(self.pieces.bounds(piece.number, length))
+            return self._loss(piece.queries, piece.prepared, share)
+
+        return self._stepped(mean_over_pieces(self.pieces, own, loss_of, list(self.model.parameters())))
+
+    def _stepped(self, loss: Tensor) -> tuple[Tensor, Tensor]:
+        """The weights moved by the gradient they hold. On the CPU a bad number stops before they are."""
+        if self._side is None:
+            self._check_finite("the loss", float(loss), self.position.step + 1)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm or math.inf)
         if self._side is None:
             self._check_finite("the gradient's norm", float(norm), self.position.step + 1)
         self.optimizer.step()
-        return loss.detach(), norm
+        return loss, norm
 
     def _rehearsed(self, batch: TrainingQueries, prepared: QueryBatch) -> None:
         """The same without an update."""
         self._loss(batch, prepared, None).backward()
         self.optimizer.zero_grad(set_to_none=True)
 
-    def _set_rate(self, rate: float) -> None:
-        for group in self.optimizer.param_groups:
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate)
-            else:
-                group["lr"] = rate
-
-    def _loss(self, batch: TrainingQueries, prepared: QueryBatch, seed: int | None) -> Tensor:
-        sampled = None if self.config.loss == "softmax" else self._sampled(batch, seed)
+    def _loss(self, batch: TrainingQueries, prepared: QueryBatch, sampled: Sampled | None) -> Tensor:
         with torch.autocast(
             self.builder.graph.device.type,
             dtype=torch.bfloat16,
@@ -245,13 +279,17 @@ class Trainer:
                 else self.model.scores_of(prepared, sampled.candidates)
             )
         if sampled is None:
-            return softmax_loss(scores.float(), batch)
+            return softmax_loss(scores.float(), batch, mask_known=self.config.mask_known)
         return sampled_loss(scores.float(), sampled, temperature=self.config.temperature)
 
-    def _sampled(self, batch: TrainingQueries, seed: int | None) -> Sampled:
-        generator = torch.Generator().manual_seed(seed or 0)
-        num_entities = self.builder.graph.num_entities
-        return sample_candidates(batch, num_entities, negatives=self.config.negatives, generator=generator)
+    def _sampled(self, rows: Tensor, seed: int) -> Sampled:
+        """For the whole batch, however it is cut."""
+        return sample_candidates(
+            self.queries.batch(rows),
+            self.builder.graph.num_entities,
+            negatives=self.config.negatives,
+            generator=torch.Generator().manual_seed(seed),
+        )
 
     def _settle(self, in_flight: int = 0) -> None:
         """Read loss and gradient norm of all but the last steps; a number that is not finite ends the run.
@@ -287,6 +325,7 @@ class Trainer:
     def _end_epoch(self) -> None:
         place = self.position
         self._check_weights()
+        check_same_weights(self.processes, self.model)
         self.model.eval()
         mrr = self.validate(self.model)
         loss = place.loss_sum / self.steps_per_epoch
@@ -358,120 +397,47 @@ class Trainer:
             return
         tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         if kind == "last":
-            tensors |= _optimizer_tensors(self.optimizer) | self._recent.tensors()
+            tensors |= optimizer_tensors(self.optimizer) | self._recent.tensors()
         meta = {"position": asdict(self.position), "seed": self.seed}
         self.run.save_checkpoint(kind, tensors, meta, require_finite=kind == "best")
 
     def resume(self) -> None:
         """Go on where the run folder's last checkpoint stands; a run without one starts from the beginning."""
-        if self.run is None or not self.run.has_checkpoint("last"):
+        stored = self._stored("last")
+        if stored is None:
             return
-        tensors, meta = self.run.load_checkpoint("last", device=self.builder.graph.device)
+        tensors, meta = stored
         if meta.get("seed") != self.seed:
+            where = "the run" if self.run is None else self.run.path
             raise CheckpointError(
-                f"{self.run.path}: the checkpoint was made with seed {meta.get('seed')}, not {self.seed}."
+                f"{where}: the checkpoint was made with seed {meta.get('seed')}, not {self.seed}."
             )
         self.model.load_state_dict(_part(tensors, "model."))
-        _load_optimizer(self.optimizer, _part(tensors, "optimizer."))
+        load_optimizer(self.optimizer, _part(tensors, "optimizer."))
         self._recent.load(_part(tensors, "recent."))
         self.position = Position(**meta["position"])
 
+    def _stored(self, kind: Any) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """A checkpoint, read by the first process for all; None where there is none."""
+        device = self.builder.graph.device
+
+        def read() -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+            if self.run is None or not self.run.has_checkpoint(kind):
+                return None
+            return self.run.load_checkpoint(kind, device="cpu" if self.processes.are_several else device)
+
+        stored = self.processes.from_first(read)
+        if stored is None or not self.processes.are_several:
+            return stored
+        return {name: value.to(device) for name, value in stored[0].items()}, stored[1]
+
     def _restore_best(self) -> None:
-        if self._best is None and self.run is not None and self.run.has_checkpoint("best"):
-            tensors, _ = self.run.load_checkpoint("best", device=self.builder.graph.device)
-            self._best = _part(tensors, "model.")
+        stored = self._stored("best") if self._best is None else None
+        if stored is not None:
+            self._best = _part(stored[0], "model.")
         if self._best is not None:
             self.model.load_state_dict(self._best)
         self.model.eval()
-
-
-class _Launched:
-    """A step whose loss and gradient norm may still be on their way from the device."""
-
-    def __init__(self, step: int, loss: Tensor, norm: Tensor) -> None:
-        self.step = step
-        self._event: torch.cuda.Event | None = None
-        self._numbers = torch.stack([loss, norm.to(loss.dtype)])
-        if self._numbers.is_cuda:  # sent to the host without waiting
-            there = torch.empty(2, dtype=self._numbers.dtype, pin_memory=True)
-            self._numbers = there.copy_(self._numbers, non_blocking=True)
-            self._event = torch.cuda.Event()
-            self._event.record()
-
-    def values(self) -> tuple[float, float]:
-        """Loss and norm of the gradient."""
-        if self._event is not None:
-            self._event.synchronize()
-        loss, norm = self._numbers.tolist()
-        return loss, norm
-
-
-@contextmanager
-def _arithmetic(device: torch.device, deterministic: bool) -> Iterator[None]:
-    """TF32 products on CUDA, or sums in a fixed order; as it was before afterwards."""
-    precision = torch.get_float32_matmul_precision()
-    fixed, warns = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
-    try:
-        if device.type == "cuda":
-            torch.set_float32_matmul_precision("high")
-        if deterministic:
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
-            torch.use_deterministic_algorithms(True)
-        yield
-    finally:
-        torch.set_float32_matmul_precision(precision)
-        torch.use_deterministic_algorithms(fixed, warn_only=warns)
-
-
-def _tensors_of(*values: Any) -> Iterator[Tensor]:
-    """The tensors that dataclasses hold, the graph's own excepted."""
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, tuple):
-            yield from _tensors_of(*value)
-        elif is_dataclass(value) and not isinstance(value, Graph):
-            yield from _tensors_of(*(getattr(value, field.name) for field in fields(value)))
-
-
-def learning_rate(config: TrainConfig, step: int, steps_per_epoch: int) -> float:
-    """The rate of step 0, 1, ...: a linear warm-up, then the schedule. A function of the step alone."""
-    warm = min(1.0, (step + 1) / max(1, config.warmup_steps))
-    if config.schedule == "constant":
-        return config.lr * warm
-    if config.schedule == "exponential":
-        return config.lr * warm * config.decay ** (step // steps_per_epoch)
-    share = step / max(1, config.epochs * steps_per_epoch)
-    return config.lr * warm * 0.5 * (1 + math.cos(math.pi * share))
-
-
-def _optimizer(model: LinkPredictor, config: TrainConfig) -> torch.optim.Optimizer:
-    kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
-    parameters = list(model.parameters())
-    if not parameters or not parameters[0].is_cuda:
-        return kind(parameters, lr=config.lr, weight_decay=config.weight_decay)
-    rate = torch.tensor(config.lr, device=parameters[0].device)  # a tensor: a recorded step reads it
-    return kind(parameters, lr=rate, weight_decay=config.weight_decay, fused=True, capturable=True)
-
-
-def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    state = optimizer.state_dict()["state"]
-    return {
-        f"optimizer.{number}.{name}": value
-        for number, entry in state.items()
-        for name, value in entry.items()
-    }
-
-
-def _load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    state: dict[int, dict[str, Tensor]] = {}
-    for key, value in tensors.items():
-        number, name = key.split(".", 1)
-        state.setdefault(int(number), {})[name] = value.cpu() if name == "step" else value
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -28,9 +28,13 @@ def without_known(scores: Tensor, batch: TrainingQueries) -> Tensor:
     return scores.index_put((rows, entities), scores.new_tensor(MASKED))
 
 
-def softmax_loss(scores: Tensor, batch: TrainingQueries) -> Tensor:
-    """Mean over the batch of -log softmax of the answer among all entities that are not known answers."""
-    return functional.cross_entropy(without_known(scores, batch), batch.answer.to(scores.device))
+def softmax_loss(scores: Tensor, batch: TrainingQueries, *, mask_known: bool = True) -> Tensor:
+    """Mean over the batch of -log softmax of the answer among all entities that are not known answers.
+
+    Without the mask the other answers compete, as in RED-GNN's published code.
+    """
+    competing = without_known(scores, batch) if mask_known else scores
+    return functional.cross_entropy(competing, batch.answer.to(scores.device))
 
 
 class Sampled(NamedTuple):
@@ -39,6 +43,9 @@ class Sampled(NamedTuple):
     candidates: Tensor  # [B, 1 + negatives] the answer first
     has_negatives: Tensor
     """[B] False for a query that every entity is known to answer; its negatives mean nothing."""
+
+    def select(self, rows: slice) -> Sampled:
+        return Sampled(self.candidates[rows], self.has_negatives[rows])
 
 
 def sample_candidates(

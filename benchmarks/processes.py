@@ -1,0 +1,78 @@
+"""Training steps in 1, 2, ... processes of one machine: seconds a step, and what goes over the wire.
+
+    python benchmarks/processes.py [--dataset world --processes 1 2 --steps 20 --pieces 4]
+
+Each number of processes is started anew with gloo, its threads sharing the cores out, and takes the same steps: the
+sum of its losses is printed, and has to be the same in every row. CPU seconds are of the first process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+
+import torch
+from torch import multiprocessing
+
+from contextpool.cli.launch import threads_each
+from contextpool.experiment import Experiment
+from contextpool.pool.batch import BatchBuilder
+from contextpool.processes import Processes
+from contextpool.recipe import Recipe
+from contextpool.train.config import TrainConfig
+from contextpool.train.loop import Trainer
+from contextpool.train.queries import TrainingQueries
+from contextpool.triples.catalog import load_dataset
+
+WARM_UP = 2
+
+
+def take_steps(rank: int, size: int, port: int, options: argparse.Namespace) -> None:
+    torch.set_num_threads(threads_each(size))
+    if size > 1:
+        store = torch.distributed.TCPStore("127.0.0.1", port, is_master=False)
+        torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=size)
+    config = TrainConfig(batch_size=64, pieces=max(options.pieces, size))
+    settings = {"dim": 16, "layers": 3}
+    recipe = Recipe(options.dataset, "nbfnet", settings, None, config)
+    made = Experiment(recipe, load_dataset(options.dataset), 0, "cpu")
+    queries = TrainingQueries.of(made.dataset.training_queries, made.graph, made.dataset.training_filter)
+    builder = BatchBuilder(made.graph, made.model.num_layers, recipe.context, made.statistics)
+    trainer = Trainer(made.model, queries, builder, config, lambda _: 0.0, processes=Processes(rank, size))
+    trainer.take_steps(WARM_UP)
+    began, worked = time.perf_counter(), time.process_time()
+    trainer.take_steps(options.steps)
+    seconds, busy = time.perf_counter() - began, time.process_time() - worked
+    if rank == 0:
+        weights = sum(one.numel() for one in made.model.parameters())
+        sent = 0 if size == 1 else 4 * weights * trainer.pieces.count / 1e6
+        print(
+            f"{size:9} {1000 * seconds / options.steps:9.1f} {1000 * busy / options.steps:9.1f} {sent:13.2f} "
+            f"{trainer.position.loss_sum:18.6f}",
+            flush=True,
+        )
+    if size > 1:
+        torch.distributed.destroy_process_group()
+
+
+def main() -> None:
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line has it; children inherit it
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--dataset", default="world")
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--pieces", type=int, default=4)
+    options = parser.parse_args()
+    options.pieces = max(options.pieces, *options.processes)
+    print(f"{options.dataset}, {os.cpu_count()} cores, {options.pieces} pieces of 64 queries")
+    print("processes   ms/step       CPU  MB a message      sum of losses", flush=True)
+    for size in options.processes:
+        store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        multiprocessing.spawn(take_steps, (size, store.port, options), nprocs=size)
+
+
+if __name__ == "__main__":
+    main()

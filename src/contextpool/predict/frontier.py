@@ -1,0 +1,235 @@
+"""Answers from what a capped walk reaches: the cost of a question is that of its frontier, not of the graph.
+
+A question's neighborhood (`pool.capped`) becomes a small graph of its own, and the model answers there as it would on
+any other. Candidates are the entities that were reached; a probability is that among them. With no cap, reached
+candidates score as they do on the whole graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from contextpool.context.cooccurrence import Cooccurrence, count_cooccurrence
+from contextpool.context.statistics import Statistics
+from contextpool.errors import ConfigError
+from contextpool.graph.graph import Graph
+from contextpool.graph.mapped import MappedGraph
+from contextpool.graph.relation_sets import RelationSets, num_words
+from contextpool.graph.relations import RelationVocabulary
+from contextpool.pool.batch import BatchBuilder
+from contextpool.pool.capped import Neighborhood, capped_walk, relation_groups, relation_order
+from contextpool.pool.incidence import set_candidate_pairs
+from contextpool.predict.answers import Answer, Selection
+from contextpool.predict.names import Names, Resolver
+from contextpool.predict.ranking import best_answers
+from contextpool.triples.labels import Vocabulary
+from contextpool.triples.store import Triples
+
+if TYPE_CHECKING:
+    from contextpool.predict.predictor import Predictor
+
+Integers = npt.NDArray[np.int64]
+DEFAULT_CAP = 10_000
+"""Edges a hop on a mapped graph, unless said."""
+
+
+class SelectedLabels(Sequence[str]):
+    """Some labels of a long list, read when they are asked for."""
+
+    def __init__(self, labels: Sequence[str], places: Integers) -> None:
+        self._labels, self._places = labels, places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, place: int) -> str:  # type: ignore[override]
+        return self._labels[int(self._places[place])]
+
+
+@dataclass(frozen=True, eq=False)
+class Nearby:
+    """A question's neighborhood as a graph."""
+
+    graph: Graph
+    """Over the entities that were reached, in the order of their labels, and the model's relations."""
+    found: Neighborhood
+    pairs: tuple[Integers, Integers]
+    """Place of the entity in `graph` and relation of all pairs (e, r) with r in NR_e, in the whole graph."""
+
+
+class Frontier:
+    """One graph, mapped or not, and a model that asks it."""
+
+    def __init__(self, predictor: Predictor, graph: Graph, cap: int | None) -> None:
+        """`graph` is prepared; a mapped one keeps its own numbers of relations."""
+        if cap is not None and cap < 1:
+            raise ConfigError(f"cap is {cap}; a hop keeps at least one edge. Leave it out for all.")
+        self.predictor, self.cap = predictor, cap
+        self.graph = graph.to("cpu")
+        self.model_relation = _renumbering(
+            graph.relation_vocabulary, predictor.relations
+        )  # [2R of the graph]
+        statistics = self._statistics()
+        self.counts = count_cooccurrence(self.graph) if statistics is None else statistics.counts
+        if statistics is None and isinstance(graph, MappedGraph):
+            self.counts = _counts_of(graph, predictor.relations, self.model_relation)
+        self._builder = self._new_builder(statistics)
+        self._order = lru_cache(maxsize=256)(self._new_order)
+
+    def _statistics(self) -> Statistics | None:
+        """What the model pools with; of a mapped graph only counts, which is all that Algorithm 3 reads."""
+        own = self.predictor.statistics
+        if own is None or not isinstance(self.graph, MappedGraph):
+            return None if own is None else self.predictor.statistics_for(self.graph)
+        context = self.predictor.context
+        if context is not None and any(view.algorithm != "neighbors" for view in context.views):
+            raise ConfigError(
+                "this model walks by Algorithm 1, which needs every entity's relation set; a mapped graph stores "
+                "counts alone. Use a model with Algorithm 3, or a graph in memory."
+            )
+        if self.predictor.use_statistics == "train":
+            return own
+        counts = _counts_of(self.graph, self.predictor.relations, self.model_relation)
+        width = num_words(counts.relations.num_directed)
+        nobody = RelationSets(
+            counts.relations.num_directed,
+            np.empty((0, width), dtype=np.uint64),
+            np.empty(0, dtype=np.int64),
+            np.empty(0, dtype=np.int32),
+        )
+        return own + Statistics(counts, nobody)
+
+    def _new_builder(self, statistics: Statistics | None) -> BatchBuilder:
+        """Mines what has to be mined, once; `over` takes it to each neighborhood."""
+        predictor, context = self.predictor, self.predictor.context
+        if context is not None and context.arrive and context.arrive_features:
+            raise ConfigError(
+                "this model reads features of candidates over the whole graph (context.arrive_features), which a walk "
+                "with a cap does not see. Leave out cap, or use a model without them."
+            )
+        nothing = _graph_of(Vocabulary(()), predictor.relations, np.empty((0, 3), dtype=np.int64))
+        return BatchBuilder(
+            nothing.to(predictor.device),
+            predictor.model.num_layers,
+            context,
+            statistics,
+            relation_graph=predictor.model.reads_relations,
+        )
+
+    def _new_order(self, relation: int) -> Integers:
+        """[2R of the graph] places of relations for a query relation of the model; -1 for those it does not know."""
+        place = relation_order(self.counts, relation)
+        return np.where(self.model_relation >= 0, place[self.model_relation.clip(min=0)], -1)
+
+    def nearby(self, entity: int, relation: int) -> Nearby:
+        """The neighborhood of (entity, relation, ?); the entity by the graph's number, the relation by the model's."""
+        order = self._order(relation)
+        found = capped_walk(self.graph, entity, order, self.predictor.model.num_layers, self.cap)
+        facts = found.facts.copy()
+        facts[:, 0], facts[:, 2] = (np.searchsorted(found.entities, facts[:, side]) for side in (0, 2))
+        facts[:, 1] = self.model_relation[facts[:, 1]]
+        labels = Vocabulary(SelectedLabels(self.graph.entities, found.entities))  # type: ignore[arg-type]
+        local = _graph_of(labels, self.predictor.relations, facts).to(self.predictor.device)
+        head, directed = relation_groups(self.graph, found.entities, order)
+        pairs = np.searchsorted(found.entities, head), self.model_relation[directed]
+        set_candidate_pairs(local, *(torch.from_numpy(column) for column in pairs))
+        return Nearby(local, found, pairs)
+
+    def scores(self, near: Nearby, entity: int, relation: int) -> Tensor:
+        """[1, n] of the reached entities."""
+        place = int(np.searchsorted(near.found.entities, entity))
+        asked = (torch.tensor([one], device=self.predictor.device) for one in (place, relation))
+        with torch.no_grad():
+            scores: Tensor = self.predictor.model(self._builder.over(near.graph).build(*asked))
+        return scores
+
+    def answers(
+        self, entity: int, relation: int, selection: Selection, names: Names, resolver: Resolver
+    ) -> list[Answer]:
+        """The best answers to (entity, relation, ?) among what was reached."""
+        near = self.nearby(entity, relation)
+        known = torch.from_numpy(self._known(near, entity, relation))[None].to(self.predictor.device)
+        allowed = self._allowed(near, selection, resolver)
+        found = best_answers(
+            near.graph,
+            self.scores(near, entity, relation),
+            known,
+            None if allowed is None else torch.from_numpy(allowed).to(self.predictor.device),
+            selection,
+            self.predictor.calibration,
+            names,
+        )
+        return found[0]
+
+    def _known(self, near: Nearby, entity: int, relation: int) -> npt.NDArray[np.bool_]:
+        """[n] what the whole graph holds as answers, kept by the walk or not."""
+        places = np.flatnonzero(self.model_relation == relation)
+        if len(places) == 0:
+            return np.zeros(len(near.found.entities), dtype=bool)
+        begin, end = int(self.graph.row_start[entity]), int(self.graph.row_start[entity + 1])
+        row = self.graph.edge_relation[begin:end].numpy()
+        low, high = np.searchsorted(row, [places[0], places[0] + 1])
+        tails = self.graph.edge_tail[begin + int(low) : begin + int(high)].numpy()
+        return _is_in(near.found.entities, tails)
+
+    def _allowed(
+        self, near: Nearby, selection: Selection, resolver: Resolver
+    ) -> npt.NDArray[np.bool_] | None:
+        """[n] who may be an answer; None for all."""
+        allowed: npt.NDArray[np.bool_] | None = None
+        if selection.candidates is not None:
+            ids = np.array([resolver.entity(text, "candidates") for text in selection.candidates])
+            resolver.check()
+            allowed = _is_in(near.found.entities, np.unique(ids))
+        for text in selection.having:
+            relation = resolver.relation(text, "having")
+            resolver.check()
+            having = np.zeros(len(near.found.entities), dtype=bool)
+            having[near.pairs[0][near.pairs[1] == relation]] = True
+            allowed = having if allowed is None else allowed & having
+        return allowed
+
+
+def observed_pairs(graph: Graph) -> Iterator[tuple[int, int]]:
+    """(entity, relation in [0, R)) of every pair that has an answer in the graph, in their order; a row at a time."""
+    starts = graph.row_start.numpy()
+    for entity in range(graph.num_entities):
+        row = graph.edge_relation[int(starts[entity]) : int(starts[entity + 1])].numpy()
+        for relation in np.unique(row[row < graph.num_relations]).tolist():
+            yield entity, relation
+
+
+def _renumbering(relations: RelationVocabulary, model: RelationVocabulary) -> Integers:
+    """[2R] the model's number of each directed relation of a graph; -1 where it has none."""
+    return np.array([model.index.get(label, -1) for label in relations.directed], dtype=np.int64)
+
+
+def _counts_of(graph: MappedGraph, relations: RelationVocabulary, model_relation: Integers) -> Cooccurrence:
+    """The stored counts by the model's numbers."""
+    both = np.zeros((relations.num_directed, relations.num_directed), dtype=np.int64)
+    known = np.flatnonzero(model_relation >= 0)
+    both[np.ix_(model_relation[known], model_relation[known])] = graph.both[np.ix_(known, known)]
+    return Cooccurrence(relations, both, graph.num_entities)
+
+
+def _graph_of(entities: Vocabulary, relations: RelationVocabulary, facts: Integers) -> Graph:
+    return Graph.from_triples(
+        Triples(entities, Vocabulary(relations.forward, "relation"), facts.astype(np.int32))
+    )
+
+
+def _is_in(values: Integers, sorted_values: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+    """[n] which values are among the sorted ones."""
+    place = np.searchsorted(sorted_values, values)
+    found = np.zeros(len(values), dtype=bool)
+    inside = place < len(sorted_values)
+    found[inside] = sorted_values[place[inside]] == values[inside]
+    return found

@@ -1,0 +1,109 @@
+"""`data map`, `predict --cap` and `predict --all`: a graph that stays in its files, asked one question and all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import contextpool as cp
+from command_line import Ran, run
+from contextpool.graph.graph import Graph
+from contextpool.triples.reader import write_triples
+from learning_worlds import one_thread as one_thread
+from world_model import world_run as world_run
+
+BELARUS = ["--head", "Belarus", "--relation", "currency"]
+
+
+@pytest.fixture
+def cli(capsys, monkeypatch):
+    def call(*arguments: str) -> Ran:
+        return run(list(arguments), capsys, monkeypatch)
+
+    return call
+
+
+@pytest.fixture
+def facts(tmp_path: Path) -> Path:
+    """The inference graph of world as a file."""
+    path = tmp_path / "facts.tsv"
+    write_triples(path, cp.load_dataset("world").inference_graph)
+    return path
+
+
+@pytest.fixture
+def graph(cli, facts: Path) -> Path:
+    ran = cli("data", "map", str(facts), "-o", str(facts.parent / "graph"), "--memory", "256MiB", "--json")
+    assert ran.code == 0, ran.err
+    told = json.loads(ran.out)
+    expected = Graph.from_triples(cp.load_dataset("world").inference_graph)
+    assert (told["triples"], told["relations"]) == (expected.num_triples, len(set(expected.relations)))
+    return facts.parent / "graph"
+
+
+def test_a_mapped_graph_is_asked_like_its_file(cli, world_run, facts: Path, graph: Path):
+    def asked(*arguments: str) -> list[dict]:
+        ran = cli("predict", str(world_run), *arguments, *BELARUS, "-k", "5", "--json")
+        assert ran.code == 0, ran.err
+        return json.loads(ran.out)
+
+    mapped = asked(str(graph))
+    assert mapped == asked(str(graph), "--cap", "0") == asked(str(facts), "--cap", "100000")
+    whole = {answer["entity"]: answer["score"] for answer in asked(str(facts))}
+    assert {answer["entity"]: answer["score"] for answer in mapped} == whole
+    assert asked(str(graph), "--cap", "3") != mapped
+
+
+def test_all_pairs_go_into_shards_that_can_be_resumed(cli, world_run, tmp_path: Path):
+    """Of the first facts: there are more pairs than fit two shards, and each is asked once."""
+    facts = list(cp.load_dataset("world").inference_graph)[:120]
+    write_triples(tmp_path / "some.tsv", facts)
+    assert cli("data", "map", str(tmp_path / "some.tsv"), "-o", str(tmp_path / "some")).code == 0
+    output, pairs = tmp_path / "answers", {(head, relation) for head, relation, _ in facts}
+    call = [
+        "predict",
+        str(world_run),
+        str(tmp_path / "some"),
+        "--all",
+        "-o",
+        str(output),
+        "-k",
+        "2",
+        "--json",
+    ]
+    call += ["--shard-size", "20", "--cap"]
+    first = cli(*call, "30")
+    assert first.code == 0, first.err
+    told = json.loads(first.out)
+    assert told["questions"] == told["answered_now"] == len(pairs) > 40
+    shards = sorted(output.glob("part-*.jsonl"))
+    rows = [json.loads(line) for shard in shards for line in shard.read_text("utf-8").splitlines()]
+    assert [(row["head"], row["relation"]) for row in rows] == sorted(pairs)
+    before = {path.name: path.read_bytes() for path in output.iterdir()}
+    shards[1].unlink()
+    assert json.loads(cli(*call, "30").out)["answered_now"] == 20
+    assert {path.name: path.read_bytes() for path in output.iterdir()} == before
+    other = cli(*call, "31")
+    assert (other.code, "settings differ" in other.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--all", *BELARUS], "--all asks every pair; leave out --head"),
+        (["--all", "--questions", "x.tsv"], "give one of them"),
+        (["--head", "Minsk", "--tail", "Belarus", "--cap", "5"], "asks for a relation"),
+    ],
+)
+def test_what_does_not_go_together_is_told(cli, world_run, options: list[str], told: str):
+    ran = cli("predict", str(world_run), "world", *options)
+    assert ran.code == 2
+    assert told in ran.err
+
+
+def test_a_name_that_a_mapped_graph_lacks_is_told(cli, world_run, graph: Path):
+    ran = cli("predict", str(world_run), str(graph), "--head", "Belarrus", "--relation", "currency")
+    assert ran.code == 2
+    assert "closest 'Belarus'" in ran.err
