@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test browser check format bench bench-large soak dist wheel-test clean
+.PHONY: help demo test browser check format bench bench-large soak docs dist wheel-test clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -58,6 +58,10 @@ soak: $(STAMP) browser  ## the long amounts of the tests
 	@echo "==> running the long tests"
 	@OMP_NUM_THREADS=1 CONTEXTPOOL_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS)
 
+docs: $(STAMP)  ## the documentation as a site, in site/; a warning is an error
+	@echo "==> building site/"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 dist: $(STAMP)  ## sdist and wheel, in dist/
 	@rm -rf dist
 	@$(BIN)/python -m hatchling build --directory dist
@@ -67,5 +71,5 @@ wheel-test: dist  ## the wheel in an empty environment, outside the repository
 	@$(BIN)/python scripts/wheel_test.py dist/*.whl --constraints constraints.txt
 
 clean:  ## remove the virtual environment and all caches
-	rm -rf $(VENV) .screenshots .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
+	rm -rf $(VENV) .screenshots .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build site
 	find src tests -name __pycache__ -type d -exec rm -rf {} +

@@ -23,7 +23,17 @@ from learning_worlds import one_thread as one_thread
 PAGE = (REPOSITORY / "docs" / "context-options.md").read_text("utf-8")
 RECIPE = tomllib.loads(re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)[0])
 OPTIONS = {
-    *(f"context.{name}" for name in ("arrive_features", "gate_bias", "shrinkage", "control", "control_seed")),
+    *(
+        f"context.{name}"
+        for name in (
+            "arrive_features",
+            "gate_bias",
+            "shrinkage",
+            "control",
+            "relevance_control",
+            "control_seed",
+        )
+    ),
     *(f"model.{name}" for name in ("relation_encoder", "relation_layers", "exclude_head")),
     *(f"train.{name}" for name in ("edge_dropout", "edge_dropout_by", "average_last")),
 }
@@ -40,7 +50,12 @@ def test_every_option_has_a_heading_and_a_field_with_a_default_that_is_off() -> 
         for field in fields(kind)
     }
     off = {key: known[key] for key in OPTIONS}
-    ways = {"context.control": "none", "train.edge_dropout_by": "uniform", "model.relation_layers": 1}
+    ways = {
+        "context.control": "none",
+        "context.relevance_control": "none",
+        "train.edge_dropout_by": "uniform",
+        "model.relation_layers": 1,
+    }
     assert all(off[key] == ways.get(key, 0) for key in OPTIONS)
     assert {key for key in OPTIONS if key.startswith("model.")} <= {
         f"model.{field.name}" for field in fields(REDGNNConfig)
@@ -61,7 +76,8 @@ def test_the_recipe_of_the_page_sets_every_option_and_trains() -> None:
 @pytest.mark.parametrize("base", ["nbfnet", "redgnn"])
 def test_options_are_searched_and_have_variants(base: str) -> None:
     searched = set(space_named(f"{base}+cp").to_dict())
-    assert searched >= OPTIONS - {"context.control", "context.control_seed", "model.relation_layers"}
+    fixed = {"context.control", "context.relevance_control", "context.control_seed", "model.relation_layers"}
+    assert searched >= OPTIONS - fixed
     named = set(re.findall(r"\+([a-z-]+)[,)]", "".join(re.findall(r"^## .*$", PAGE, re.MULTILINE))))
     assert named <= set(shipped_variants())
     changed = {key for name in named for key in shipped_variants()[name].values}
