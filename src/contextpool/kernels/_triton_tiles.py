@@ -10,14 +10,14 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from contextpool.kernels._triton_aggregate import (
+from contextpool.kernels._triton_messages import (
+    _absorbed,
     _coefficients,
     _composed,
-    _larger,
     _members_of,
     _message_gradient,
     _rows,
-    _smaller,
+    _send_back,
 )
 
 
@@ -143,22 +143,10 @@ def forward_tiles(
                     factor = tl.load(edge_weight + edge, mask=member, other=0.0).to(tl.float32)
                     message = message * factor[:, None]
                 received += member.to(tl.int32)
-                if AT_SUM >= 0 or AT_MEAN >= 0:
-                    total += tl.where(ok, message, 0.0)
-                if AT_STD >= 0:
-                    squares += tl.where(ok, message * message, 0.0)
-                if AT_MAX >= 0:
-                    candidate = tl.where(ok, message, -float("inf"))
-                    if KEEP_TIES:
-                        kept = tl.where(candidate > largest, 0, at_largest)
-                        at_largest = kept + (ok & (candidate >= largest)).to(tl.int32)
-                    largest = _larger(largest, candidate)
-                if AT_MIN >= 0:
-                    candidate = tl.where(ok, message, float("inf"))
-                    if KEEP_TIES:
-                        kept = tl.where(candidate < smallest, 0, at_smallest)
-                        at_smallest = kept + (ok & (candidate <= smallest)).to(tl.int32)
-                    smallest = _smaller(smallest, candidate)
+                total, squares, largest, at_largest, smallest, at_smallest = _absorbed(
+                    total, squares, largest, at_largest, smallest, at_smallest, message, ok,
+                    AT_SUM, AT_MEAN, AT_MAX, AT_MIN, AT_STD, KEEP_TIES,
+                )  # fmt: skip
                 source = next_source
                 relation = next_relation
                 edge += 1
@@ -292,21 +280,10 @@ def backward_tiles(
                     back = back * factor
                 at_state = grad_state + source.to(tl.int64)[:, None] * dim
                 at_weight = grad_weight + along_place[:, None]
-                if MESSAGE == 0:
-                    tl.atomic_add(at_state + columns[None, :], back * along, mask=ok, sem="relaxed")
-                    tl.atomic_add(at_weight + columns[None, :], back * sent, mask=ok, sem="relaxed")
-                elif MESSAGE == 1:
-                    tl.atomic_add(at_state + columns[None, :], back, mask=ok, sem="relaxed")
-                    tl.atomic_add(at_weight + columns[None, :], back, mask=ok, sem="relaxed")
-                else:
-                    to_state = back * tl.where(is_real, along, along_other)
-                    to_state_other = back * tl.where(is_real, -along_other, along)
-                    to_weight = back * tl.where(is_real, sent, sent_other)
-                    to_weight_other = back * tl.where(is_real, -sent_other, sent)
-                    tl.atomic_add(at_state + columns[None, :], to_state, mask=ok, sem="relaxed")
-                    tl.atomic_add(at_state + other_columns[None, :], to_state_other, mask=ok, sem="relaxed")
-                    tl.atomic_add(at_weight + columns[None, :], to_weight, mask=ok, sem="relaxed")
-                    tl.atomic_add(at_weight + other_columns[None, :], to_weight_other, mask=ok, sem="relaxed")
+                _send_back(
+                    back, sent, sent_other, along, along_other, is_real, at_state, at_weight, columns, other_columns,
+                    ok, MESSAGE,
+                )  # fmt: skip
                 source = next_source
                 relation = next_relation
                 edge += 1

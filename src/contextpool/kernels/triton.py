@@ -17,6 +17,7 @@ from triton import cdiv, next_power_of_2
 
 from contextpool.errors import ConfigError
 from contextpool.kernels import _triton_aggregate as kernels
+from contextpool.kernels import _triton_in_order as in_order
 from contextpool.kernels import _triton_tiles as tiles
 from contextpool.kernels.reference import FULL, STD_EPSILON, Message, Reduction, Stream, check
 from contextpool.pool.propagation import HUB_EDGES, Hop
@@ -256,7 +257,7 @@ class _Launch:
         numbers = torch.arange(num_groups + 1, device=group.device)
         start = torch.searchsorted(ordered, numbers)
         other = torch.zeros_like(result) if self.shape["MESSAGE"] == MESSAGES["rotate"] else result
-        kernels.aggregate_backward_in_order[(num_groups,)](
+        in_order.aggregate_backward_in_order[(num_groups,)](
             grad, state, weight, start, order, hop.edge_source, hop.edge_target, hop.edge_relation, hop.edge_views,
             state if edge_weight is None else edge_weight, hop.node_query, self.stream_view, out, degree, ties,
             result, other, result if grad_edge is None else grad_edge,
