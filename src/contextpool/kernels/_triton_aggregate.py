@@ -1,7 +1,7 @@
 """The Triton kernels behind `kernels.triton.aggregate`; shapes and names as in `reference.aggregate`.
 
-Tiles are [E, D]: E edges, D columns, padded to powers of two; `dim` and the number of edges say what is real. Counts that
-change from batch to batch are not specialized: another batch must not mean another compilation.
+Tiles are [E, D]: E edges, D columns, padded to powers of two; `dim` and the number of edges say what is real. Counts
+that change from batch to batch are not specialized: another batch must not mean another compilation.
 """
 
 from __future__ import annotations
