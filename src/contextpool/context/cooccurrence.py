@@ -8,6 +8,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from contextpool.context.threads import available_threads
 from contextpool.errors import DataError
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import RelationVocabulary
@@ -60,7 +61,7 @@ def count_from_columns(
     A counting sort by entity and one pass of stamps: O(T + sum of |NR_e|^2) time, 8 T bytes beside the input.
     """
     check_relation_count(2 * num_relations)
-    shares = numba.get_num_threads()
+    shares = available_threads()
     starts, relations = _group_by_entity(head, relation, tail, num_entities, num_relations, shares)
     return count_rows(starts, relations, 2 * num_relations)
 
@@ -78,7 +79,7 @@ def check_relation_count(num_directed: int) -> None:
 def count_rows(starts: npt.NDArray[np.int64], relations: npt.NDArray[np.int32], num_directed: int) -> Counts:
     """Counts over rows of relations, duplicates allowed: one matrix a thread, or one for all where it is large."""
     matrix_bytes = 8 * num_directed**2
-    shares = numba.get_num_threads() if matrix_bytes <= MAX_BYTES_A_THREAD else 1
+    shares = available_threads() if matrix_bytes <= MAX_BYTES_A_THREAD else 1
     counts: Counts = _count_shares(starts, relations, num_directed, shares)
     return counts
 

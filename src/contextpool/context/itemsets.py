@@ -14,6 +14,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from contextpool.context.threads import available_threads
 from contextpool.errors import DataError
 from contextpool.graph.relation_sets import RelationSets, Words, pack_bits, unpack_bits
 from contextpool.graph.relations import RelationVocabulary
@@ -142,7 +143,7 @@ def share_out(
         worker = make_worker()
         return [worker(task) for task in queue]
 
-    num_workers = min(numba.get_num_threads(), len(waiting))
+    num_workers = min(available_threads(), len(waiting))
     if num_workers <= 1:
         return [work()]
     with ThreadPoolExecutor(num_workers) as pool:

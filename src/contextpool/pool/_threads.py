@@ -15,26 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numba
 import torch
 
 Result = TypeVar("Result")
 PROCESS = os.getpid()
 """Threads do not survive a fork: a process that was forked from this one does not use torch's."""
 _InThread = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-
-
-def available_threads() -> int:
-    """How many threads numba may use.
-
-    Asked for the first time, numba starts its own threads, and where it finds torch's OpenMP library it sets torch's
-    number to theirs: that is put back.
-    """
-    before = torch.get_num_threads()
-    available: int = numba.get_num_threads()
-    if torch.get_num_threads() != before:
-        torch.set_num_threads(before)
-    return available
 
 
 def in_threads(task: Callable[[], Result], num_threads: int) -> list[Result]:

@@ -13,10 +13,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from contextpool.context.threads import available_threads
 from contextpool.graph.graph import Graph
 from contextpool.pool._backend import SCRATCH_BYTES
 from contextpool.pool._bitmap import mark, new_bitmap, take_all
-from contextpool.pool._threads import available_threads, in_threads
+from contextpool.pool._threads import in_threads
 from contextpool.pool.answers import BatchAnswers
 from contextpool.pool.edge_set import EdgeSet
 from contextpool.pool.hidden import HiddenEdges

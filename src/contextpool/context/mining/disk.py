@@ -22,6 +22,7 @@ import pyarrow as pa
 from contextpool.context.cooccurrence import Cooccurrence, Counts, count_rows
 from contextpool.context.mining.codes import RelationCodes, by_sorted_label
 from contextpool.context.mining.source import batches, holds_ids, known_rows, stores_ids
+from contextpool.context.threads import available_threads
 from contextpool.errors import ContextPoolError, DataError
 
 Progress = Callable[[int, int], None]
@@ -229,7 +230,7 @@ def _add_partition(keys: Keys, both: Counts) -> int:
     span = int(keys.max() >> CODE_BITS) + 1
     if span > MAX_SPREAD * len(keys) + 1024:
         keys, span = _renumbered(keys)
-    starts, relations = _group_pairs(keys, span, numba.get_num_threads())
+    starts, relations = _group_pairs(keys, span, available_threads())
     both += count_rows(starts, relations, len(both))
     return int(np.count_nonzero(np.diff(starts)))
 

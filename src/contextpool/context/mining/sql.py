@@ -20,6 +20,7 @@ import pyarrow as pa
 from contextpool.context.cooccurrence import Cooccurrence, check_relation_count
 from contextpool.context.mining.codes import by_sorted_label
 from contextpool.context.mining.source import COLUMNS, batches, file_kind
+from contextpool.context.threads import available_threads
 from contextpool.errors import ContextPoolError, MissingExtraError
 
 Progress = Callable[[int, int], None]
@@ -129,9 +130,8 @@ def _spark_session(sql: Any, memory: int, master: str | None, folder: Path) -> A
 
 
 def _threads() -> int:
-    import numba
 
-    return int(numba.get_num_threads())
+    return available_threads()
 
 
 def _quoted(path: Path) -> str:

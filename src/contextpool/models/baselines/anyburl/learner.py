@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from contextpool.context.threads import available_threads
 from contextpool.graph.graph import Graph
 from contextpool.models.baselines.anyburl._measure import Measured, measure_rules
 from contextpool.models.baselines.anyburl._sampling import Sampled, sample_rules
 from contextpool.models.baselines.anyburl.config import AnyBURLConfig
 from contextpool.models.baselines.anyburl.ruleset import BODY, RuleSet
-from contextpool.pool._threads import available_threads
 from contextpool.pool._walk_cpu import in_blocks
 
 Int32s = npt.NDArray[np.int32]
