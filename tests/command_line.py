@@ -17,12 +17,18 @@ class Ran:
     err: str
 
 
-def run(arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ran:
+def exit_code(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
+    """What the command leaves with."""
     monkeypatch.setattr(sys, "argv", ["contextpool", *arguments])
     code: object = None
     try:
         main()
     except SystemExit as left:
         code = left.code
+    return code if isinstance(code, int) else 0 if code is None else 1
+
+
+def run(arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ran:
+    code = exit_code(arguments, monkeypatch)
     captured = capsys.readouterr()
-    return Ran(code if isinstance(code, int) else 0 if code is None else 1, captured.out, captured.err)
+    return Ran(code, captured.out, captured.err)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from command_line import Ran, run
 from contextpool.triples.reader import read_triples, write_triples
 
 FAMILY = [
@@ -20,14 +19,6 @@ FAMILY = [
     ("bob", "lives_in", "rome"),
     ("cid", "lives_in", "oslo"),
 ]
-
-
-@pytest.fixture
-def cli(capsys, monkeypatch):
-    def call(*arguments: str) -> Ran:
-        return run(list(arguments), capsys, monkeypatch)
-
-    return call
 
 
 @pytest.fixture

@@ -8,21 +8,12 @@ from pathlib import Path
 import pytest
 
 import contextpool as cp
-from command_line import Ran, run
 from contextpool.graph.graph import Graph
 from contextpool.triples.reader import write_triples
 from learning_worlds import one_thread as one_thread
 from world_model import world_run as world_run
 
 BELARUS = ["--head", "Belarus", "--relation", "currency"]
-
-
-@pytest.fixture
-def cli(capsys, monkeypatch):
-    def call(*arguments: str) -> Ran:
-        return run(list(arguments), capsys, monkeypatch)
-
-    return call
 
 
 @pytest.fixture

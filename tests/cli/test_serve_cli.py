@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from command_line import Ran, run
 from contextpool.cli import demo as demo_module
 from contextpool.cli import serve as serve_module
 from contextpool.errors import ConfigError, DataError, UnknownNameError
@@ -27,14 +26,6 @@ TOKEN = "a-token-that-is-long-enough"
 @pytest.fixture(autouse=True)
 def _no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CONTEXTPOOL_TOKEN", raising=False)
-
-
-@pytest.fixture
-def cli(capsys, monkeypatch):
-    def call(*arguments: str) -> Ran:
-        return run(list(arguments), capsys, monkeypatch)
-
-    return call
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from contextpool.__main__ import main
+from command_line import exit_code
 
 _BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 RUN = ("python", "bash")
@@ -74,10 +73,5 @@ def run_page(
 
 def run_command(arguments: list[str], where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One `contextpool` command in this process; anything but success is an error."""
-    monkeypatch.setattr(sys, "argv", ["contextpool", *arguments])
-    code: object = None
-    try:
-        main()
-    except SystemExit as left:
-        code = left.code
-    assert code in (0, None), f"{where}: contextpool {shlex.join(arguments)} exits with {code}"
+    code = exit_code(arguments, monkeypatch)
+    assert code == 0, f"{where}: contextpool {shlex.join(arguments)} exits with {code}"

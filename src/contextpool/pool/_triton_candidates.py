@@ -9,6 +9,19 @@ import triton
 import triton.language as tl
 
 
+@triton.jit
+def _gone_pairs(hidden, query, edge_inverse, edge_pair, only_one):
+    """Pairs (entity, relation) that a query's hidden fact was the only one of, at its head and at its tail; or -1."""
+    hiding = tl.load(hidden + query)
+    place = tl.maximum(hiding, 0)
+    back = tl.load(edge_inverse + place)
+    gone = tl.load(edge_pair + place).to(tl.int64)
+    gone = tl.where((hiding >= 0) & (tl.load(only_one + place) != 0), gone, -1)
+    gone_back = tl.load(edge_pair + back).to(tl.int64)
+    gone_back = tl.where((hiding >= 0) & (tl.load(only_one + back) != 0), gone_back, -1)
+    return gone, gone_back
+
+
 @triton.jit(do_not_specialize=["num_directed", "num_entities"])
 def candidate_kernel(
     relevance,  # [B, 5, 2R] float32
@@ -27,13 +40,7 @@ def candidate_kernel(
     query = tl.program_id(1).to(tl.int64)
     entity = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     ok = entity < num_entities
-    hiding = tl.load(hidden + query)
-    place = tl.maximum(hiding, 0)
-    back = tl.load(edge_inverse + place)
-    gone = tl.load(edge_pair + place).to(tl.int64)
-    gone = tl.where((hiding >= 0) & (tl.load(only_one + place) != 0), gone, -1)
-    gone_back = tl.load(edge_pair + back).to(tl.int64)
-    gone_back = tl.where((hiding >= 0) & (tl.load(only_one + back) != 0), gone_back, -1)
+    gone, gone_back = _gone_pairs(hidden, query, edge_inverse, edge_pair, only_one)
     pair = tl.load(entity_start + entity, mask=ok, other=0)
     end = tl.load(entity_start + entity + 1, mask=ok, other=0)
     best = tl.zeros([BLOCK], dtype=tl.float32)
@@ -70,13 +77,7 @@ def features_kernel(
     num_directed = 2 * num_relations
     first = tl.load(query_relation + query)
     second = tl.where(first < num_relations, first + num_relations, first - num_relations)
-    hiding = tl.load(hidden + query)
-    place = tl.maximum(hiding, 0)
-    back = tl.load(edge_inverse + place)
-    gone = tl.load(edge_pair + place).to(tl.int64)
-    gone = tl.where((hiding >= 0) & (tl.load(only_one + place) != 0), gone, -1)
-    gone_back = tl.load(edge_pair + back).to(tl.int64)
-    gone_back = tl.where((hiding >= 0) & (tl.load(only_one + back) != 0), gone_back, -1)
+    gone, gone_back = _gone_pairs(hidden, query, edge_inverse, edge_pair, only_one)
     pair = tl.load(entity_start + entity, mask=ok, other=0)
     end = tl.load(entity_start + entity + 1, mask=ok, other=0)
     best = tl.zeros([BLOCK], dtype=tl.float32)

@@ -137,15 +137,20 @@ def _two_graphs(
             )
     at_home = held_out(training, valid, test, rng, f"{name}: the training half")
     away = held_out(inference, valid, test, rng, f"{name}: the inference half")
+    return two_sided(name, at_home, away, kept_share=(len(training) + len(inference)) / len(triples))
+
+
+def two_sided(name: str, home: HeldOut, away: HeldOut, *, kept_share: float = 1.0) -> Dataset:
+    """A dataset that is trained and selected at home and evaluated away; the test of home selects."""
     return Dataset.from_two_graphs(
         name,
-        train=at_home.graph,
-        training_valid=at_home.valid,
-        validation=at_home.test,
+        train=home.graph,
+        training_valid=home.valid,
+        validation=home.test,
         inference_graph=away.graph,
         inference_valid=away.valid,
         inference_test=away.test,
-        kept_share=(len(training) + len(inference)) / len(triples),
+        kept_share=kept_share,
     )
 
 

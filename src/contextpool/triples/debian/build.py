@@ -13,7 +13,7 @@ from contextpool.errors import ConfigError, DataError, UnknownNameError
 from contextpool.triples.dataset import Dataset
 from contextpool.triples.debian.deb822 import read_stanzas
 from contextpool.triples.debian.facts import facts_of, package_of
-from contextpool.triples.split import held_out
+from contextpool.triples.split import held_out, two_sided
 from contextpool.triples.store import Triple, Triples
 
 APT_LISTS = Path("/var/lib/apt/lists")
@@ -170,12 +170,4 @@ def _split(
     rng = np.random.default_rng(seed)
     home = held_out(Triples.from_labels(training), valid, test, rng, f"{name}: the training side")
     away = held_out(Triples.from_labels(inference), valid, test, rng, f"{name}: the side of unseen packages")
-    return Dataset.from_two_graphs(
-        name,
-        train=home.graph,
-        training_valid=home.valid,
-        validation=home.test,
-        inference_graph=away.graph,
-        inference_valid=away.valid,
-        inference_test=away.test,
-    )
+    return two_sided(name, home, away)
