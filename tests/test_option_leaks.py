@@ -29,6 +29,7 @@ EVERYTHING = ContextConfig(
 CONTEXTS: dict[str, ContextConfig | None] = {
     "gate with biases": ContextConfig(views=(), gate=True, gate_bias=True),
     "features": ContextConfig(views=(), arrive=True, arrive_features=True),
+    "random walk": ContextConfig(views=(), arrive=True, arrive_walk=True),
     "shrunk views": ContextConfig(views=VIEWS, hops=2, shrinkage=2.0),
     "shrunk gate and arrive": ContextConfig(views=(), gate=True, arrive=True, shrinkage=0.5),
     "complement": ContextConfig(views=VIEWS, hops=2, control="complement"),

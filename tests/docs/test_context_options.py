@@ -27,6 +27,7 @@ OPTIONS = {
         f"context.{name}"
         for name in (
             "arrive_features",
+            "arrive_walk",
             "gate_bias",
             "shrinkage",
             "control",

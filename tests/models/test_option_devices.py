@@ -26,8 +26,9 @@ CASES = amount(2, 40)
 TOLERANCE = 1e-4
 VIEWS = (ViewConfig(0.3), ViewConfig(0.0, 0.3))
 REFINED = ContextConfig(
-    views=VIEWS, hops=2, gate=True, gate_bias=True, arrive=True, arrive_features=True, shrinkage=2.0
-)
+    views=VIEWS, hops=2, gate=True, gate_bias=True, arrive=True, arrive_features=True, arrive_walk=True,
+    shrinkage=2.0,
+)  # fmt: skip
 MODEL: dict[str, Any] = {"relation_encoder": True, "relation_layers": 2, "exclude_head": True}
 
 

@@ -16,6 +16,7 @@ TRAINED = pytest.mark.parametrize("name", ["nbfnet", "redgnn", "drum"])
 OPTIONS = {
     "gate": ContextConfig(views=(), gate=True, gate_bias=True),
     "arrive": ContextConfig(views=(), arrive=True, arrive_features=True),
+    "walk": ContextConfig(views=(), arrive_walk=True),
 }
 
 
@@ -29,7 +30,11 @@ def test_options_start_without_effect(name: str, use: str) -> None:
         model = kind(graph.num_relations, kind.config_class(**SMALL[name]), OPTIONS[use]).eval()
         missing, unexpected = model.load_state_dict(plain.state_dict(), strict=False)
         assert not unexpected
-        wanted = {"gate": "context.gate.bias", "arrive": "context.features.outer.weight"}[use]
+        wanted = {
+            "gate": "context.gate.bias",
+            "arrive": "context.features.outer.weight",
+            "walk": "context.walk.scale",
+        }[use]
         assert wanted in missing
         head, relation = every_query(graph)
         expected = ask(plain, BatchBuilder(graph, 2), head, relation)
@@ -62,7 +67,9 @@ def test_the_network_takes_every_feature() -> None:
 
 @TRAINED
 def test_every_weight_of_an_option_learns(name: str) -> None:
-    context = ContextConfig(views=(), gate=True, gate_bias=True, arrive=True, arrive_features=True)
+    context = ContextConfig(
+        views=(), gate=True, gate_bias=True, arrive=True, arrive_features=True, arrive_walk=True
+    )
     graph = random_graph(8)
     model = new_model(name, graph, context)
     model(BatchBuilder(graph, 2, context).build(*every_query(graph))).square().sum().backward()

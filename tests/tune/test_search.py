@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from contextpool import experiment
-from contextpool.errors import DataError
+from contextpool.errors import ConfigError, DataError
 from contextpool.jobs.lines import read_lines
 from contextpool.recipe import Recipe, read_recipe
 from contextpool.recipe_file import tuning_of
@@ -209,6 +209,20 @@ def test_a_training_can_be_handed_to_another_process(folder: Path, tmp_path: Pat
         run_trial(travelled, lambda told: None)["valid_mrr"]
         == read_lines(tmp_path / "t.jsonl")[1]["valid_mrr"]
     )
+
+
+def test_a_grid_goes_through_every_combination_once(folder: Path, tmp_path: Path) -> None:
+    space = space_of({"model.dim": [4, 8], "train.lr": [0.01, 0.02, 0.01]})
+    search = replace(config(folder, sampler="grid", trials=1, rungs=1, seeds=1), space=space)
+    progress = tune(search, tmp_path / "grid.jsonl")
+    assert progress.complete
+    tried = [tuple(line["values"].values()) for line in read_lines(tmp_path / "grid.jsonl")[1:]]
+    assert tried == [(4, 0.01), (4, 0.02), (8, 0.01), (8, 0.02)]
+
+
+def test_a_grid_has_no_ranges(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"train\.lr can take any value of a range, which a grid cannot go"):
+        tune(config(folder, sampler="grid"), tmp_path / "grid.jsonl")
 
 
 def test_optuna_draws_from_the_same_space_and_says_the_same_again(folder: Path, tmp_path: Path) -> None:

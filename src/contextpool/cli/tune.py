@@ -29,8 +29,11 @@ def tune(
         Literal["validation", "pseudo-inductive"],
         typer.Option(help="On the training graph's selection queries, or on a disjoint half of that graph."),
     ] = "validation",
-    sampler: Annotated[Literal["random", "optuna"], typer.Option(help="Optuna: its TPE.")] = "random",
-    trials: Annotated[int, typer.Option(min=1, help="Recipes to draw.")] = 20,
+    sampler: Annotated[
+        Literal["random", "grid", "optuna"],
+        typer.Option(help="By chance, every combination of a space of choices, or Optuna's TPE."),
+    ] = "random",
+    trials: Annotated[int, typer.Option(min=1, help="Recipes to draw; a grid goes through all.")] = 20,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Of the last rung; by default the recipe's.")
     ] = None,
@@ -88,7 +91,7 @@ def tune(
             jobs=jobs,
             time_limit=time_limit,
             finish=finish,
-            watcher=_watcher(bars, trials),
+            watcher=_watcher(bars, config.num_trials),
         )
     _write(progress, write_recipe)
     _tell(progress, path, write_recipe, as_json)

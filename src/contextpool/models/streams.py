@@ -17,6 +17,7 @@ from contextpool.pool.propagation import Hop
 
 GATE_FEATURES = 4
 ARRIVE_FEATURES = 3
+LEAST_MASS = 1e-6
 
 
 class ContextStreams(nn.Module):
@@ -27,12 +28,14 @@ class ContextStreams(nn.Module):
         super().__init__()
         self.config = config
         self.num_views = 0 if config is None else config.num_views
-        self.gate, self.arrive, self.features = None, None, None
+        self.gate, self.arrive, self.features, self.walk = None, None, None, None
         if config is not None and config.gate:
             self.gate = RelevanceGate(num_biases=2 * num_relations if config.gate_bias else 0)
         if config is not None and config.arrive:
             self.arrive = CandidateHead()
             self.features = CandidateNetwork() if config.arrive_features else None
+        if config is not None and config.arrive_walk:
+            self.walk = WalkHead()
 
     @property
     def num_streams(self) -> int:
@@ -54,13 +57,16 @@ class ContextStreams(nn.Module):
 
     def candidate_logit(self, batch: QueryBatch) -> Tensor | None:
         """[B, N] what to add to the scores; None for nothing."""
-        if self.arrive is None:
-            return None
-        assert batch.candidate_relevance is not None, "this model needs batches with candidate relevance"
-        logit: Tensor = self.arrive(batch.candidate_relevance)
-        if self.features is not None:
-            assert batch.candidate_features is not None, "this model needs batches with candidate features"
-            logit = logit + self.features(batch.candidate_features)
+        parts = (
+            (self.arrive, batch.candidate_relevance, "relevance"),
+            (self.features, batch.candidate_features, "features"),
+            (self.walk, batch.candidate_mass, "mass"),
+        )
+        logit: Tensor | None = None
+        for head, known, what in parts:
+            if head is not None:
+                assert known is not None, f"this model needs batches with candidate {what}"
+                logit = head(known) if logit is None else logit + head(known)
         return logit
 
     def add_candidate_logit(self, scores: Tensor, batch: QueryBatch) -> Tensor:
@@ -118,6 +124,19 @@ class CandidateHead(nn.Module):
         return sum(
             (weight * feature for weight, feature in zip(self.scale, features, strict=True)), relevance * 0
         )
+
+
+class WalkHead(nn.Module):
+    """A logit from where a random walk goes: linear in the logarithm of its mass, and in whether there is none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.zeros(2))
+
+    def forward(self, mass: Tensor) -> Tensor:
+        """[B, N] -> [B, N]"""
+        nothing = (mass <= 0).to(mass.dtype)
+        return self.scale[0] * torch.log(mass + LEAST_MASS) + self.scale[1] * nothing
 
 
 class CandidateNetwork(nn.Module):

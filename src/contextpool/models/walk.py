@@ -11,13 +11,14 @@ from torch import Tensor
 from contextpool.errors import ConfigError
 from contextpool.models.base import LinkPredictor
 from contextpool.pool.batch import ContextConfig, QueryBatch
+from contextpool.pool.walk_mass import STEPS
 
 
 @dataclass(frozen=True)
 class WalkConfig:
     """Settings of the walk; nothing is learned."""
 
-    steps: int = 5
+    steps: int = STEPS
     """How far the walk goes."""
 
     def __post_init__(self) -> None:

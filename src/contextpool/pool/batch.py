@@ -31,6 +31,7 @@ from contextpool.pool.hidden import HiddenEdges
 from contextpool.pool.left_out import answers_left_out, complement_of
 from contextpool.pool.propagation import Propagation, build_propagation
 from contextpool.pool.query_batch import QueryBatch
+from contextpool.pool.walk_mass import walk_mass
 
 if TYPE_CHECKING:
     from contextpool.pool._triton_build import DeviceBuilder
@@ -84,6 +85,8 @@ class ContextConfig:
     """Score candidates by how much they look like something the query relation points to."""
     arrive_features: bool = False
     """With arrive: also by more of what is known of them, through a small network."""
+    arrive_walk: bool = False
+    """Score candidates by how often a random walk from the head comes to them, too."""
     shrinkage: float = 0.0
     """Entities of the base rate that are added to the counts behind precision and recall: rare relations are pulled
     towards it. Of single relations; the sets of Algorithm 1 are taken as they are counted.
@@ -240,10 +243,15 @@ class BatchBuilder:
         by_relevance = dropout is not None and dropout.by == "relevance"
         fast = self._counting_builder if by_relevance else self._device_builder
         if fast is not None and removed is None:
-            return self._build_on_device(fast, asked, dropout)
+            return self._with_mass(self._build_on_device(fast, asked, dropout), asked)
         own = HiddenEdges.one_per_query(self.graph, hidden_edge) if removed is None else removed
         hidden = own if dropout is None else self._dropped(dropout, asked, own)
-        return self._with_relevance(self._propagation(asked, hidden, own), asked)
+        return self._with_mass(self._with_relevance(self._propagation(asked, hidden, own), asked), asked)
+
+    def _with_mass(self, batch: QueryBatch, asked: _Asked) -> QueryBatch:
+        if self.context is None or not self.context.arrive_walk:
+            return batch
+        return replace(batch, candidate_mass=walk_mass(self.graph, asked.head, asked.hidden_edge))
 
     def over(self, graph: Graph) -> BatchBuilder:
         """The same over another graph of the same relations, with the same statistics: nothing is mined again."""
@@ -321,13 +329,14 @@ class BatchBuilder:
             back = inverse(asked.relation, self.graph.num_relations)
             raw = raw_features(self.graph, self._counts, counts, back, asked.left_out)
             features = features_of(raw, self.graph, asked.hidden_edge, self._counts.num_entities)
+        best = best_precision(self.graph, self._counts, counts, asked.left_out) if context.arrive else None
         return QueryBatch(
             walk,
-            counts.relevance()[:, :2].transpose(1, 2) if context.gate else None,
-            best_precision(self.graph, self._counts, counts, asked.left_out) if context.arrive else None,
-            features,
-            precision,
-            counts.relevance() if precision is not None and asked.leaves_out else None,
+            neighbor_relevance=counts.relevance()[:, :2].transpose(1, 2) if context.gate else None,
+            candidate_relevance=best,
+            candidate_features=features,
+            relation_precision=precision,
+            own_relevance=counts.relevance() if precision is not None and asked.leaves_out else None,
         )
 
 

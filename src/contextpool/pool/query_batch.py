@@ -20,6 +20,8 @@ class QueryBatch:
     """[B, N] how much each entity looks like an answer, in [0, 1]; None without arrive."""
     candidate_features: Tensor | None = None
     """[B, N, F] more that is known of each entity, see `candidates.FEATURES`; None without arrive_features."""
+    candidate_mass: Tensor | None = None
+    """[B, N] expected visits of a random walk from the head, see `walk_mass`; None without arrive_walk."""
     relation_precision: Tensor | None = None
     """[2R, 2R] precision[query, neighbor] of all relations, the same for all queries; None unless it is read."""
     own_relevance: Tensor | None = None
@@ -32,5 +34,11 @@ class QueryBatch:
         return self.propagation.query_relation
 
 
-OF_QUERIES = ("neighbor_relevance", "candidate_relevance", "candidate_features", "own_relevance")
+OF_QUERIES = (
+    "neighbor_relevance",
+    "candidate_relevance",
+    "candidate_features",
+    "candidate_mass",
+    "own_relevance",
+)
 """Fields with a row for each query."""

@@ -110,10 +110,11 @@ class Frontier:
     def _new_builder(self, statistics: Statistics | None) -> BatchBuilder:
         """Mines what has to be mined, once; `over` takes it to each neighborhood."""
         predictor, context = self.predictor, self.predictor.context
-        if context is not None and context.arrive and context.arrive_features:
+        if context is not None and (context.arrive_walk or (context.arrive and context.arrive_features)):
+            read = "arrive_walk" if context.arrive_walk else "arrive_features"
             raise ConfigError(
-                "this model reads features of candidates over the whole graph (context.arrive_features), which a walk "
-                "with a cap does not see. Leave out cap, or use a model without them."
+                f"this model reads what is known of candidates over the whole graph (context.{read}), which a walk "
+                "with a cap does not see. Leave out cap, or use a model without it."
             )
         nothing = _graph_of(Vocabulary(()), predictor.relations, np.empty((0, 3), dtype=np.int64))
         return BatchBuilder(

@@ -1,4 +1,4 @@
-"""Where the values of a trial come from: chance, or Optuna's TPE from what earlier trials came to."""
+"""Where the values of a trial come from: chance, every combination in turn, or Optuna's TPE from earlier trials."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 from contextpool.errors import ConfigError, MissingExtraError
 from contextpool.tune.space import Parameter, Space, Values
 
-SamplerName = Literal["random", "optuna"]
+SamplerName = Literal["random", "grid", "optuna"]
 Score = tuple[Mapping[str, Any], float]
 """(values of a trial, its validation MRR on the highest rung it reached)"""
 Sampler = Callable[[int, Sequence[Score]], Values]
@@ -19,9 +19,12 @@ def make_sampler(name: str, space: Space, seed: int) -> Sampler:
     """A sampler by its name. It keeps nothing: asked again with the same scores, it says the same."""
     if name == "random":
         return lambda trial, scores: space.draw(seed, trial)
+    if name == "grid":
+        combinations = space.combinations()
+        return lambda trial, scores: combinations[trial]
     if name == "optuna":
         return _optuna_sampler(space, seed)
-    raise ConfigError(f"--sampler is {name!r}; it is random or optuna.")
+    raise ConfigError(f"--sampler is {name!r}; it is random, grid or optuna.")
 
 
 def _optuna_sampler(space: Space, seed: int) -> Sampler:

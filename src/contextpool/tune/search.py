@@ -39,7 +39,7 @@ class SearchConfig:
     seed: int = 0
     """Of the draws, of the trainings, and of the halves of a pseudo-inductive selection."""
     trials: int = 20
-    """Recipes that are drawn."""
+    """Recipes that are drawn; a grid has as many as it has."""
     epochs: int | None = None
     """Of the highest rung; by default the base recipe's."""
     rungs: int = 3
@@ -49,6 +49,10 @@ class SearchConfig:
     """Best trials that are trained again with other seeds."""
     seeds: int = 3
     """How often each finalist is trained in all; the mean decides."""
+
+    @property
+    def num_trials(self) -> int:
+        return len(self.space.combinations()) if self.sampler == "grid" else self.trials
 
     @property
     def rung_epochs(self) -> tuple[int, ...]:
@@ -175,6 +179,7 @@ class _Search:
     ) -> None:
         self.config, self.lines, self.device, self.jobs, self.watcher = config, lines, device, jobs, watcher
         self.sampler: Sampler = make_sampler(config.sampler, config.space, config.seed)
+        self.num_trials = config.num_trials
         self.running: dict[Action, Task] = {}
         self.end = None if time_limit is None else time.monotonic() + time_limit
 
@@ -197,7 +202,7 @@ class _Search:
         return self._next_action() is None
 
     def _next_action(self) -> Action | None:
-        return next_action(self.finished(), self.running, self.config.trials, self.config.factor)
+        return next_action(self.finished(), self.running, self.num_trials, self.config.factor)
 
     def _out_of_time(self) -> bool:
         return self.end is not None and time.monotonic() >= self.end

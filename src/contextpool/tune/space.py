@@ -14,6 +14,7 @@ one that no config has is refused by name.
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import random
 import tomllib
@@ -79,6 +80,19 @@ class Space:
         return self.active(
             {p.key: p.at(random.Random(f"{seed}/{trial}/{p.key}").random()) for p in self.parameters}
         )
+
+    def combinations(self) -> list[Values]:
+        """Every combination of choices once, the last parameter changing first; a range has none."""
+        ranges = [parameter.key for parameter in self.parameters if not parameter.choices]
+        if ranges:
+            raise ConfigError(
+                f"{', '.join(ranges)} can take any value of a range, which a grid cannot go through. Give choices "
+                "in a list, or search with --sampler random."
+            )
+        choices = (parameter.choices for parameter in self.parameters)
+        keys = [parameter.key for parameter in self.parameters]
+        drawn = [self.active(dict(zip(keys, values, strict=True))) for values in itertools.product(*choices)]
+        return [values for place, values in enumerate(drawn) if values not in drawn[:place]]
 
     def active(self, drawn: Mapping[str, Any]) -> Values:
         """The drawn values without those whose condition does not hold, and without views that are not there."""
