@@ -155,7 +155,7 @@ def grail(name: str, dataset: str) -> dict[str, Any]:
     return {
         "model": {"name": name, "hops": hops, "attention_dim": attention, "edge_dropout": 0.2},
         "train": {
-            "epochs": 5, "batch_size": 32, "lr": 0.005, "patience": 3, "loss": "bce", "negatives": 8,
+            "epochs": 2, "batch_size": 32, "lr": 0.005, "patience": 3, "loss": "bce", "negatives": 8,
         },
     }  # fmt: skip
 
