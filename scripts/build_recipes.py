@@ -56,6 +56,39 @@ NBFNET_EPOCHS: dict[str, dict[str, tuple[int, int, int, int]]] = {
 """v1 .. v4: fewer where an epoch has more steps; in the transductive settings a third of the facts are queries."""
 
 
+WALKED: dict[str, dict[str, Any]] = {
+    "model": {"exclude_head": True},
+    "train": {"average_last": 3, "edge_dropout": 0.2},
+    "context": {"arrive_walk": True},
+}
+"""The best of 24 changes to nbfnet+cp, in every family."""
+
+MORE: dict[str, dict[str, Any]] = {"train": {"edge_dropout": 0.4}, "context": {"arrive_features": True}}
+
+NBFNET_CHOSEN: dict[tuple[str, str, str], list[dict[str, dict[str, Any]]]] = {
+    ("grail", "WN18RR", "cp"): [WALKED, {"model": {"layers": 8}}],
+    ("grail", "fb237", "cp"): [WALKED, MORE],
+    ("grail", "nell", "cp"): [WALKED, MORE],
+    ("grail_transductive", "nell", "cp"): [WALKED],
+    ("grail", "WN18RR", "plain"): [{"train": {"edge_dropout": 0.2}}],
+    ("grail", "fb237", "plain"): [{"model": {"dim": 64}}],
+    ("grail_transductive", "nell", "plain"): [
+        {"model": {"exclude_head": True, "dropout": 0.1}, "train": {"average_last": 3}}
+    ],
+}
+"""What grids of changes found on the training side alone (scripts/tuning_table.py, docs/recipes.md)."""
+
+
+def chosen(recipe: dict[str, Any], how: str) -> dict[str, Any]:
+    """The recipe with what was chosen for its family, with context ("cp") or without ("plain")."""
+    kind, _, name = recipe["dataset"].partition("/")
+    result = {part: dict(value) if isinstance(value, dict) else value for part, value in recipe.items()}
+    for change in NBFNET_CHOSEN.get((kind, name.rsplit("_v", 1)[0], how), []):
+        for part, values in change.items():
+            result[part] |= values
+    return result
+
+
 def nbfnet(dataset: str) -> dict[str, Any]:
     kind, _, name = dataset.partition("/")
     family, version = name.rsplit("_v", 1)
@@ -183,8 +216,10 @@ def recipes() -> dict[str, dict[str, Any]]:
         for name, build in (("nbfnet", nbfnet), ("redgnn", redgnn)):
             base = {"dataset": dataset, **build(dataset)}
             stem = f"{dataset.replace('/', '-')}.{name}"
-            result[f"{stem}.toml"] = base
-            result[f"{stem}+cp.toml"] = base | {"context": CONTEXT}
+            with_context = base | {"context": CONTEXT}
+            tuned = name == "nbfnet"
+            result[f"{stem}.toml"] = chosen(base, "plain") if tuned else base
+            result[f"{stem}+cp.toml"] = chosen(with_context, "cp") if tuned else with_context
         for name, baseline in BASELINES.items():
             stem = f"{dataset.replace('/', '-')}.{name}"
             result[f"{stem}.toml"] = {"dataset": dataset, **baseline(name, dataset)}

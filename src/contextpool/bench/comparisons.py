@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from contextpool.bench.markdown import figure, p_value, signed, table
-from contextpool.bench.models import CONTEXT, CONTROLS, RELEVANCE_CONTROL, STREAMS, joined_name, split_name
+from contextpool.bench.models import CONTEXT, CONTEXT_CONTROLS, CONTROLS, STREAMS, joined_name, split_name
 from contextpool.bench.published import METRICS, SETTINGS, datasets_of, family_of
 from contextpool.bench.results import Group, Results
 from contextpool.evaluate.significance import (
@@ -82,12 +82,11 @@ def pairs(results: Results) -> list[Pair]:
 def _pairs_of(results: Results, base: str) -> list[Pair]:
     with_context = joined_name(base, CONTEXT)
     suffixes = {split_name(model)[1] for model in results.models if split_name(model)[0] == base}
-    others = sorted(suffixes - {"", CONTEXT, *CONTROLS, RELEVANCE_CONTROL})
+    others = sorted(suffixes - {"", CONTEXT, *CONTROLS, *CONTEXT_CONTROLS})
     found = [Pair(with_context, base)]
     contexts = [with_context] + [joined_name(base, STREAMS)] * (STREAMS in suffixes)
     controls = [joined_name(base, control) for control in CONTROLS if control in suffixes]
-    if RELEVANCE_CONTROL in suffixes:
-        found.append(Pair(with_context, joined_name(base, RELEVANCE_CONTROL)))
+    found += [Pair(with_context, joined_name(base, one)) for one in CONTEXT_CONTROLS if one in suffixes]
     found += [Pair(context, control) for context in contexts for control in controls]
     found += [Pair(joined_name(base, suffix), base) for suffix in others]
     return found

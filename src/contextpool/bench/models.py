@@ -18,8 +18,8 @@ STREAMS = "streams"
 """The suffix of a model with pooled streams, which the controls are made from."""
 CONTROLS = ("dup", "random", "shuffled", "complement")
 """Suffixes of models that have the pooled streams' parameters and none of their meaning."""
-RELEVANCE_CONTROL = "shuffled-relevance"
-"""The suffix of a model with gate and arrive by relevances without meaning."""
+CONTEXT_CONTROLS = ("bare", "shuffled-relevance")
+"""Suffixes of models with the recipe of +cp: without its context, or with the relevance of other relations."""
 
 
 @dataclass(frozen=True)

@@ -129,6 +129,7 @@ def _tests(results: Results) -> Iterator[str]:
         "Ours minus theirs, seeds averaged first, a setting is one difference. Two-sided p-values: Student's t, "
         "Wilcoxon's signed ranks, and t with settings clustered by family (FB, NELL, WN; three clusters, so "
         "strict). Holm: corrected over all rows of the table. `+cp` is context as the chosen recipe uses it, "
+        "`+bare` the same recipe without context, `+shuffled-relevance` with the relevance of other relations, "
         "`+walk` the paper's hard pooling alone, `+streams` both; `+dup`, `+random`, `+shuffled` and `+complement` are "
         f"controls of the pooled streams with the same parameters. †: some figure has fewer than {ENOUGH_SEEDS} seeds."
     )

@@ -1,0 +1,89 @@
+"""What grids of changes came to, from results/trials/*.jsonl, as tables for docs/recipes.md.
+
+    python scripts/tuning_table.py
+
+A column is a search that finished every change of its space; a row is a change, with its mean over the columns. The
+highest mean is bold: that is the rule by which the recipes were chosen.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+TRIALS = ROOT / "results" / "trials"
+CHANGE = "together.change"
+Search = tuple[dict[str, Any], list[dict[str, Any]]]
+"""Header, trials."""
+
+
+def read(path: Path) -> Search:
+    header, *lines = (json.loads(line) for line in path.read_text("utf-8").splitlines())
+    return header, [line for line in lines if line["kind"] == "trial" and line["valid_mrr"] is not None]
+
+
+def family_of(header: dict[str, Any]) -> str:
+    return header["dataset"].rsplit("_v", 1)[0]
+
+
+def grids(folder: Path) -> dict[tuple[str, str, str], list[Search]]:
+    """(family, model, space) -> the searches that finished all of it."""
+    found: dict[tuple[str, str, str], list[Search]] = defaultdict(list)
+    for path in sorted(folder.glob("*.jsonl")):
+        header, trials = read(path)
+        if header["sampler"] == "grid" and len(trials) == len(changes_of(header)):
+            found[family_of(header), header["model"], json.dumps(header["space"])].append((header, trials))
+    return found
+
+
+def changes_of(header: dict[str, Any]) -> list[dict[str, Any]]:
+    choices: list[dict[str, Any]] = header["space"][CHANGE]["choices"]
+    return choices
+
+
+def means(searches: list[Search]) -> dict[str, float]:
+    """Mean MRR of each change over the searches."""
+    scores: dict[str, list[float]] = defaultdict(list)
+    for _, trials in searches:
+        for line in trials:
+            scores[told(line["values"][CHANGE])].append(line["valid_mrr"])
+    return {change: sum(values) / len(values) for change, values in scores.items()}
+
+
+def told(change: dict[str, Any]) -> str:
+    return ", ".join(f"`{key} = {json.dumps(value)}`" for key, value in change.items())
+
+
+def figure(value: float) -> str:
+    return f"{value:.3f}".lstrip("0")
+
+
+def heading(header: dict[str, Any]) -> str:
+    return f"{header['dataset'].split('/')[-1]}, {header['rung_epochs'][-1]} epochs, seed {header['seed']}"
+
+
+def table(searches: list[Search]) -> list[str]:
+    average = means(searches)
+    best = max(average.values())
+    rows = [f"| change | mean | {' | '.join(heading(header) for header, _ in searches)} |"]
+    rows.append("|---|" + "---:|" * (1 + len(searches)))
+    columns = [{told(line["values"][CHANGE]): line["valid_mrr"] for line in trials} for _, trials in searches]
+    for change, mean in average.items():
+        shown = f"**{figure(mean)}**" if mean == best else figure(mean)
+        rows.append(f"| {change} | {shown} | {' | '.join(figure(column[change]) for column in columns)} |")
+    return rows
+
+
+def main() -> None:
+    for (family, model, _), searches in sorted(grids(TRIALS).items()):
+        header = searches[0][0]
+        base = {key: value for key, value in header["base"].items() if key in ("model", "train", "context")}
+        print(f"\n### {model} on {family}, by {header['select']}\n\nChanges to `{json.dumps(base)}`:\n")
+        print("\n".join(table(searches)))
+
+
+if __name__ == "__main__":
+    main()
