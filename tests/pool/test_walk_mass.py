@@ -40,21 +40,21 @@ def literal_mass(graph: Graph, head: str, steps: int) -> list[Fraction]:
 
 
 @settings(max_examples=CASES, deadline=None)
-@given(st.integers(0, 10**6), st.integers(1, 6))
-def test_it_is_a_walk_over_dictionaries(seed: int, steps: int) -> None:
+@given(st.integers(0, 10**6), st.integers(1, 6), st.booleans())
+def test_it_is_a_walk_over_dictionaries(seed: int, steps: int, by_product: bool) -> None:
     graph = random_graph(seed)
     head = torch.arange(graph.num_entities)
-    found = walk_mass(graph, head, torch.full_like(head, -1), steps)
+    found = walk_mass(graph, head, torch.full_like(head, -1), steps, by_product=by_product)
     expected = [[float(part) for part in literal_mass(graph, name, steps)] for name in graph.entities]
     torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-6, atol=1e-9)
 
 
 @settings(max_examples=CASES, deadline=None)
-@given(st.integers(0, 10**6))
-def test_a_hidden_fact_is_one_that_was_never_there(seed: int) -> None:
+@given(st.integers(0, 10**6), st.booleans())
+def test_a_hidden_fact_is_one_that_was_never_there(seed: int, by_product: bool) -> None:
     graph = random_graph(seed)
     edge = torch.arange(graph.num_edges)
-    found = walk_mass(graph, graph.edge_head.long(), edge)
+    found = walk_mass(graph, graph.edge_head.long(), edge, by_product=by_product)
     for number in edge.tolist():
         smaller = without_fact(graph, number)
         honest = walk_mass(smaller, graph.edge_head[number, None].long(), torch.tensor([-1]))
@@ -62,10 +62,11 @@ def test_a_hidden_fact_is_one_that_was_never_there(seed: int) -> None:
         assert torch.equal(found[number] > 0, honest[0] > 0)
 
 
-def test_a_hidden_loop_and_a_graph_without_edges() -> None:
+@pytest.mark.parametrize("by_product", [True, False])
+def test_a_hidden_loop_and_a_graph_without_edges(by_product: bool) -> None:
     loop = Graph.from_triples([("a", "r", "a"), ("a", "r", "b")])
     edge = torch.nonzero((loop.edge_head == 0) & (loop.edge_tail == 0)).squeeze(1)
-    found = walk_mass(loop, torch.zeros(len(edge), dtype=torch.long), edge, steps=1)
+    found = walk_mass(loop, torch.zeros(len(edge), dtype=torch.long), edge, steps=1, by_product=by_product)
     assert found.tolist() == [[0.0, 1.0]] * 2
     smaller = without_fact(Graph.from_triples([("a", "r", "b")]), 0)
     assert not walk_mass(smaller, torch.tensor([0]), torch.tensor([-1])).any()

@@ -12,56 +12,69 @@ STEPS = 5
 """Of the walk; what the training-free scorer takes, too."""
 
 
-def walk_mass(graph: Graph, query_head: Tensor, hidden_edge: Tensor, steps: int = STEPS) -> Tensor:
+def walk_mass(
+    graph: Graph,
+    query_head: Tensor,
+    hidden_edge: Tensor,
+    steps: int = STEPS,
+    *,
+    by_product: bool | None = None,
+) -> Tensor:
     """[B, N] float32 expected visits in 1..`steps` steps that each take any edge alike; 0 at the head itself.
 
     hidden_edge [B] is walked in neither direction and counted in no degree; -1 hides nothing. The walk is of the whole
-    graph, B at a time: O(steps B edges). In double precision, so that the order of a sum does not show.
+    graph, B at a time: O(steps B edges). In double precision, so that the order of a sum does not show. A step is a
+    product with a sparse matrix (`by_product`; by default on the CPU) or adds up what every edge brings: on CUDA the
+    product was several times slower than all else in a training step.
     """
     result = torch.zeros(graph.num_entities, len(query_head), dtype=torch.float64, device=graph.device)
     if graph.num_edges == 0:
         return result.t().float()
-    hidden = _Hidden(graph, hidden_edge)
-    mass = torch.zeros_like(result)  # [N, B]
-    mass[query_head, hidden.query] = 1.0
+    query = torch.arange(len(query_head), device=graph.device)
+    hidden = _Hidden(graph, hidden_edge, query)
+    arrive = (
+        hidden.product if by_product or (by_product is None and graph.device.type == "cpu") else hidden.edges
+    )
+    degree = hidden.degrees()  # [N, B]
+    mass = torch.zeros_like(result)
+    mass[query_head, query] = 1.0
     for _ in range(steps):
-        mass = hidden.step(_edges_between(graph), mass)
+        mass = arrive(mass / degree)
         result += mass
-    result[query_head, hidden.query] = 0.0
+    result[query_head, query] = 0.0
     return result.t().float().contiguous()
 
 
 class _Hidden:
-    """One fact less for each query."""
+    """One fact less for each query, both ways. A step: what entities send along each edge [N, B] -> what arrives."""
 
-    def __init__(self, graph: Graph, hidden_edge: Tensor) -> None:
-        self.query = torch.arange(len(hidden_edge), device=graph.device)
-        edge = hidden_edge.clamp(min=0)
-        self.ends = graph.edge_head[edge].long(), graph.edge_tail[edge].long()
-        self.weight = (hidden_edge >= 0).double()  # [B]
-        self.degree = graph.row_start.diff().double()[:, None]  # [N, 1]
+    def __init__(self, graph: Graph, hidden_edge: Tensor, query: Tensor) -> None:
+        self.graph, self.query = graph, query
+        self.hides = (hidden_edge >= 0).double()  # [B]
+        self.edge = hidden_edge.clamp(min=0)
+        self.inverse = graph.edge_inverse[self.edge].long()
+        self.head, self.tail = graph.edge_head[self.edge].long(), graph.edge_tail[self.edge].long()
 
-    def step(self, edges: Tensor, mass: Tensor) -> Tensor:
-        """[N, B] -> [N, B] what leaves each entity in equal shares arrives."""
-        sent = mass / self.degree.clamp(min=1)
-        head, tail = self.ends
-        for end in (
-            head,
-            tail,
-        ):  # shares are larger where an edge is missing; the share of a loop's ends is set alike
-            left = self.degree[end, 0] - self._lost(end)
-            share = mass[end, self.query] / left.clamp(min=1)
-            sent[end, self.query] = torch.where(self.weight > 0, share * (left > 0), sent[end, self.query])
-        arrived = edges @ sent
-        for start, end in ((head, tail), (tail, head)):
-            place = (end, self.query)
-            arrived[place] = arrived[place] - self.weight * sent[(start, self.query)]
+    def degrees(self) -> Tensor:
+        """[N, B] edges that leave each entity; 1 where there are none, to divide by."""
+        degree = self.graph.row_start.diff().double()[:, None].repeat(1, len(self.query))
+        for end in (self.head, self.tail):  # a loop loses two
+            degree[end, self.query] -= self.hides
+        return degree.clamp_(min=1)
+
+    def product(self, sent: Tensor) -> Tensor:
+        """Over all edges at once, and what came along the hidden ones taken off again."""
+        arrived = _edges_between(self.graph) @ sent
+        for start, end in ((self.head, self.tail), (self.tail, self.head)):
+            arrived[end, self.query] -= self.hides * sent[start, self.query]
         return arrived.clamp_(min=0)
 
-    def _lost(self, end: Tensor) -> Tensor:
-        """[B] edges that an end of the hidden fact lost: two where the fact is a loop."""
-        head, tail = self.ends
-        return self.weight * ((end == head).double() + (end == tail).double())
+    def edges(self, sent: Tensor) -> Tensor:
+        """Edge by edge: along the inverse of edge k its tail sends to its head."""
+        brought = sent[self.graph.edge_tail]  # [2T, B]
+        for edge in (self.edge, self.inverse):
+            brought[edge, self.query] *= 1 - self.hides
+        return torch.zeros_like(sent).index_add_(0, self.graph.edge_head, brought)
 
 
 @cached_per_graph
