@@ -22,10 +22,11 @@ from contextpool.graph.graph import Graph
 from contextpool.graph.mapped import MappedGraph
 from contextpool.graph.relations import RelationVocabulary
 from contextpool.predict.answers import AnyAnswer, Question, Selection, UnknownRelations
+from contextpool.predict.asking import resolve
 from contextpool.predict.frontier import observed_pairs
 from contextpool.predict.manifest import Manifest
 from contextpool.predict.names import NO_NAMES, Names
-from contextpool.predict.predictor import Predictor, resolve
+from contextpool.predict.predictor import Predictor
 from contextpool.predict.questions import KINDS, FileKind, Placed, file_digest, kind_of, read_questions
 from contextpool.predict.results import COLUMNS, Answered, encoded
 

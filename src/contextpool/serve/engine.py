@@ -13,8 +13,8 @@ from contextpool.explain import Explanation, explain_answer
 from contextpool.graph.graph import Graph
 from contextpool.predict import Answer, Names, Predictor, Question, RelationAnswer
 from contextpool.predict.answers import Selection, UnknownRelations
+from contextpool.predict.asking import EntityQuery, resolve
 from contextpool.predict.names import NO_NAMES, Problem, Resolver
-from contextpool.predict.predictor import EntityQuery, resolve
 from contextpool.predict.ranking import best_answers, candidate_mask, known_answers
 from contextpool.predict.relations import relation_answers
 from contextpool.serve.completion import Completions
