@@ -1,0 +1,52 @@
+"""The table of a grid: complete searches alone, means over them, the best one bold."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from conftest import REPOSITORY
+
+WIDE, DEEP = {"model.dim": 64}, {"model.layers": 8}
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tuning_table", REPOSITORY / "scripts" / "tuning_table.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def search(path: Path, seed: int, scores: dict[str, tuple[dict[str, Any], float | None]]) -> None:
+    header = {
+        "kind": "search", "dataset": "grail/nell_v2", "model": "nbfnet", "select": "pseudo-inductive",
+        "sampler": "grid", "seed": seed, "rung_epochs": [3], "base": {"model": {"name": "nbfnet"}},
+        "space": {"together.change": {"choices": [WIDE, DEEP]}},
+    }  # fmt: skip
+    lines = [
+        {"kind": "trial", "valid_mrr": score, "values": {"together.change": change}}
+        for change, score in scores.values()
+    ]
+    path.write_text("\n".join(json.dumps(line) for line in [header, *lines]) + "\n", "utf-8")
+
+
+def test_means_of_complete_searches(script: ModuleType, tmp_path: Path) -> None:
+    search(tmp_path / "a.jsonl", 0, {"wide": (WIDE, 0.4), "deep": (DEEP, 0.5)})
+    search(tmp_path / "b.jsonl", 1, {"deep": (DEEP, 0.3), "wide": (WIDE, 0.5)})
+    search(tmp_path / "cut_off.jsonl", 2, {"wide": (WIDE, 0.9)})
+    search(tmp_path / "failed.jsonl", 3, {"wide": (WIDE, 0.9), "deep": (DEEP, None)})
+    (found,) = script.grids(tmp_path).values()
+    assert script.table(found) == [
+        "| change | mean | nell_v2, 3 epochs, seed 0 | nell_v2, 3 epochs, seed 1 |",
+        "|---|---:|---:|---:|",
+        "| `model.dim = 64` | **.450** | .400 | .500 |",
+        "| `model.layers = 8` | .400 | .500 | .300 |",
+    ]
