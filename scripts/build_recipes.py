@@ -64,26 +64,27 @@ WALKED: dict[str, dict[str, Any]] = {
 """The best of 24 changes to nbfnet+cp in every family but nell, where it was second."""
 
 MORE: dict[str, dict[str, Any]] = {"train": {"edge_dropout": 0.4}, "context": {"arrive_features": True}}
+"""The best on top of that, where it was not more layers."""
 
-NBFNET_CHOSEN: dict[tuple[str, str, str], list[dict[str, dict[str, Any]]]] = {
-    ("grail", "WN18RR", "cp"): [WALKED, {"model": {"layers": 8}}],
-    ("grail", "fb237", "cp"): [WALKED, MORE],
-    ("grail", "nell", "cp"): [WALKED, MORE],
-    ("grail_transductive", "nell", "cp"): [WALKED],
-    ("grail", "WN18RR", "plain"): [{"train": {"edge_dropout": 0.2}}],
-    ("grail", "fb237", "plain"): [{"model": {"dim": 64}}],
-    ("grail_transductive", "nell", "plain"): [
+FOUND: dict[tuple[str, str, str], list[dict[str, dict[str, Any]]]] = {
+    ("grail", "WN18RR", "nbfnet+cp"): [WALKED, {"model": {"layers": 8}}],
+    ("grail", "fb237", "nbfnet+cp"): [WALKED, MORE],
+    ("grail", "nell", "nbfnet+cp"): [WALKED, MORE],
+    ("grail_transductive", "nell", "nbfnet+cp"): [WALKED],
+    ("grail", "WN18RR", "nbfnet"): [{"train": {"edge_dropout": 0.2}}],
+    ("grail", "fb237", "nbfnet"): [{"model": {"dim": 64}}],
+    ("grail_transductive", "nell", "nbfnet"): [
         {"model": {"exclude_head": True, "dropout": 0.1}, "train": {"average_last": 3}}
     ],
 }
 """What grids of changes found on the training side alone (scripts/tuning_table.py, docs/recipes.md)."""
 
 
-def chosen(recipe: dict[str, Any], how: str) -> dict[str, Any]:
-    """The recipe with what was chosen for its family, with context ("cp") or without ("plain")."""
+def searched(recipe: dict[str, Any], model: str) -> dict[str, Any]:
+    """The recipe with what was found for its family and model, as it is where nothing was."""
     kind, _, name = recipe["dataset"].partition("/")
     result = {part: dict(value) if isinstance(value, dict) else value for part, value in recipe.items()}
-    for change in NBFNET_CHOSEN.get((kind, name.rsplit("_v", 1)[0], how), []):
+    for change in FOUND.get((kind, name.rsplit("_v", 1)[0], model), []):
         for part, values in change.items():
             result[part] |= values
     return result
@@ -216,10 +217,8 @@ def recipes() -> dict[str, dict[str, Any]]:
         for name, build in (("nbfnet", nbfnet), ("redgnn", redgnn)):
             base = {"dataset": dataset, **build(dataset)}
             stem = f"{dataset.replace('/', '-')}.{name}"
-            with_context = base | {"context": CONTEXT}
-            tuned = name == "nbfnet"
-            result[f"{stem}.toml"] = chosen(base, "plain") if tuned else base
-            result[f"{stem}+cp.toml"] = chosen(with_context, "cp") if tuned else with_context
+            result[f"{stem}.toml"] = searched(base, name)
+            result[f"{stem}+cp.toml"] = searched(base | {"context": CONTEXT}, f"{name}+cp")
         for name, baseline in BASELINES.items():
             stem = f"{dataset.replace('/', '-')}.{name}"
             result[f"{stem}.toml"] = {"dataset": dataset, **baseline(name, dataset)}

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 import sys
 from pathlib import Path
 
+from marked_page import between_marks
 from method_story import ANSWER, HEAD, HOPS, RELATION, THRESHOLDS, Relevance, Story
 from svg_canvas import BLUE, FAINT, GREEN, INK, MUTED, ORANGE, PAPER, Canvas, Point
 
@@ -268,15 +268,6 @@ def made(story: Story) -> dict[Path, str]:
     for name, table in tables.items():
         page = between_marks(page, name, table)
     return {**files, DOCS / "method.md": page}
-
-
-def between_marks(page: str, name: str, text: str) -> str:
-    """The page with `text` between the marks of that name, each of which has to be there once."""
-    begin, end = f"<!-- {name}: made by scripts/method_pictures.py -->", f"<!-- end of {name} -->"
-    pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
-    if len(pattern.findall(page)) != 1:
-        raise ValueError(f"docs/method.md: the marks {begin} and {end} have to be there once.")
-    return pattern.sub(lambda _: f"{begin}\n\n{text}\n\n{end}", page)
 
 
 def main(arguments: list[str] | None = None) -> int:

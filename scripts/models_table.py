@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from statistics import fmean
 
+from marked_page import between_marks
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
@@ -62,12 +64,7 @@ def _cost_of(model: str, group: Group | None) -> list[str]:
 def page(text: str, results: Results) -> str:
     """The page with both tables made again."""
     for name, made in (("accuracy", accuracy(results)), ("cost", cost(results))):
-        begin, end = f"<!-- {name}: made by scripts/models_table.py -->\n\n", f"<!-- end of {name} -->"
-        before, found, rest = text.partition(begin)
-        _, also_found, after = rest.partition(end)
-        if not (found and also_found):
-            raise SystemExit(f"{PAGE}: there is no place marked {name!r}.")
-        text = f"{before}{begin}{made}\n\n{end}{after}"
+        text = between_marks(text, name, made)
     return text
 
 

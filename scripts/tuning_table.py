@@ -9,19 +9,25 @@ highest mean is bold: that is the rule by which the recipes were chosen.
 from __future__ import annotations
 
 import json
+import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "src"))
+
+from contextpool.bench.markdown import figure, table  # noqa: E402
+from contextpool.jobs.lines import Line, read_lines  # noqa: E402
+
 TRIALS = ROOT / "results" / "trials"
 CHANGE = "together.change"
-Search = tuple[dict[str, Any], list[dict[str, Any]]]
+Search = tuple[Line, list[Line]]
 """Header, trials."""
 
 
 def read(path: Path) -> Search:
-    header, *lines = (json.loads(line) for line in path.read_text("utf-8").splitlines())
+    header, *lines = read_lines(path)
     return header, [line for line in lines if line["kind"] == "trial" and line["valid_mrr"] is not None]
 
 
@@ -57,24 +63,19 @@ def told(change: dict[str, Any]) -> str:
     return ", ".join(f"`{key} = {json.dumps(value)}`" for key, value in change.items())
 
 
-def figure(value: float) -> str:
-    return f"{value:.3f}".lstrip("0")
-
-
 def heading(header: dict[str, Any]) -> str:
     return f"{header['dataset'].split('/')[-1]}, {header['rung_epochs'][-1]} epochs, seed {header['seed']}"
 
 
-def table(searches: list[Search]) -> list[str]:
+def grid_table(searches: list[Search]) -> str:
     average = means(searches)
     best = max(average.values())
-    rows = [f"| change | mean | {' | '.join(heading(header) for header, _ in searches)} |"]
-    rows.append("|---|" + "---:|" * (1 + len(searches)))
+    rows = []
     columns = [{told(line["values"][CHANGE]): line["valid_mrr"] for line in trials} for _, trials in searches]
     for change, mean in average.items():
         shown = f"**{figure(mean)}**" if mean == best else figure(mean)
-        rows.append(f"| {change} | {shown} | {' | '.join(figure(column[change]) for column in columns)} |")
-    return rows
+        rows.append([change, shown, *(figure(column[change]) for column in columns)])
+    return table(["change", "mean", *(heading(header) for header, _ in searches)], rows)
 
 
 def main() -> None:
@@ -82,7 +83,7 @@ def main() -> None:
         header = searches[0][0]
         base = {key: value for key, value in header["base"].items() if key in ("model", "train", "context")}
         print(f"\n### {model} on {family}, by {header['select']}\n\nChanges to `{json.dumps(base)}`:\n")
-        print("\n".join(table(searches)))
+        print(grid_table(searches))
 
 
 if __name__ == "__main__":

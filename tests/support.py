@@ -1,10 +1,13 @@
-"""What several test modules share: benchmark data or a skip that says so, random graphs, test amounts."""
+"""What several test modules share: benchmark data or a skip that says so, random graphs, test amounts, scripts."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import random
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -16,6 +19,17 @@ SOAK = os.environ.get("CONTEXTPOOL_SOAK") == "1"
 def amount(in_ci: int, in_soak: int) -> int:
     """How many random cases: the CI amount, or the long one under `make soak`."""
     return in_soak if SOAK else in_ci
+
+
+def script_module(name: str) -> ModuleType:
+    """A file of scripts/ as a module."""
+    path = Path(__file__).resolve().parents[1] / "scripts" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"scripts_{name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def benchmark_folder() -> Path:

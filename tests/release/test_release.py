@@ -22,6 +22,7 @@ import contextpool as cp
 from command_line import run
 from conftest import REPOSITORY
 from contextpool.errors import ContextPoolError
+from support import script_module
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))
 SEMANTIC = r"(\d+)\.(\d+)\.(\d+)(?:-[0-9A-Za-z.-]+)?"
@@ -83,12 +84,7 @@ def test_the_wheel_holds_what_it_needs_and_no_more(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert wheel.name == f"contextpool-{cp.__version__}-py3-none-any.whl"
     assert "contextpool/py.typed" in names
-    script = importlib.util.spec_from_file_location("wheel_test", REPOSITORY / "scripts" / "wheel_test.py")
-    assert script is not None
-    assert script.loader is not None
-    module = importlib.util.module_from_spec(script)
-    script.loader.exec_module(module)
-    assert module.missing_from(wheel) == []
+    assert script_module("wheel_test").missing_from(wheel) == []
     tracked = {
         path.relative_to(REPOSITORY / "src").as_posix()
         for path in (REPOSITORY / "src" / "contextpool").rglob("*")

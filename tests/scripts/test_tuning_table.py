@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
@@ -10,19 +9,14 @@ from typing import Any
 
 import pytest
 
-from conftest import REPOSITORY
+from support import script_module
 
 WIDE, DEEP = {"model.dim": 64}, {"model.layers": 8}
 
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("tuning_table", REPOSITORY / "scripts" / "tuning_table.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script_module("tuning_table")
 
 
 def search(path: Path, seed: int, scores: dict[str, tuple[dict[str, Any], float | None]]) -> None:
@@ -44,9 +38,9 @@ def test_means_of_complete_searches(script: ModuleType, tmp_path: Path) -> None:
     search(tmp_path / "cut_off.jsonl", 2, {"wide": (WIDE, 0.9)})
     search(tmp_path / "failed.jsonl", 3, {"wide": (WIDE, 0.9), "deep": (DEEP, None)})
     (found,) = script.grids(tmp_path).values()
-    assert script.table(found) == [
+    assert script.grid_table(found).splitlines() == [
         "| change | mean | nell_v2, 3 epochs, seed 0 | nell_v2, 3 epochs, seed 1 |",
-        "|---|---:|---:|---:|",
+        "| --- | --: | --: | --: |",
         "| `model.dim = 64` | **.450** | .400 | .500 |",
         "| `model.layers = 8` | .400 | .500 | .300 |",
     ]

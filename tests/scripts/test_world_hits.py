@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from conftest import REPOSITORY
 from learning_worlds import one_thread as one_thread
+from support import script_module
 from world_model import world_run as world_run
 
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("world_hits", REPOSITORY / "scripts" / "world_hits.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules["world_hits"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script_module("world_hits")
 
 
 @pytest.mark.parametrize(

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from contextpool.triples.catalog import entries
-from support import benchmark_folder
+from support import benchmark_folder, script_module
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCS = (REPOSITORY / "docs" / "datasets.md").read_text("utf-8")
 
 
-def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"scripts_{name}", REPOSITORY / "scripts" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-build_catalog, table5 = script("build_catalog"), script("paper_table5")
+build_catalog, table5 = script_module("build_catalog"), script_module("paper_table5")
 
 
 @pytest.fixture(scope="module")

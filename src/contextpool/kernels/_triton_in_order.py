@@ -130,22 +130,19 @@ def aggregate_backward_in_order(
                 share = tl.sum(tl.sum(back * bare, axis=2), axis=0)
                 tl.store(grad_edge_weight + edge, share, mask=walked)
             back = back * factor
-        if BY_SOURCE:
-            if MESSAGE == 0:
-                own += back * along
-            elif MESSAGE == 1:
-                own += back
-            else:
-                own += back * tl.where(is_real, along, along_other)
-                other += back * tl.where(is_real, -along_other, along)
+        if BY_SOURCE:  # what the message was made of beside what this is the gradient of
+            beside = along
+            beside_other = along_other
         else:
-            if MESSAGE == 0:
-                own += back * sent
-            elif MESSAGE == 1:
-                own += back
-            else:
-                own += back * tl.where(is_real, sent, sent_other)
-                other += back * tl.where(is_real, -sent_other, sent)
+            beside = sent
+            beside_other = sent_other
+        if MESSAGE == 0:
+            own += back * beside
+        elif MESSAGE == 1:
+            own += back
+        else:
+            own += back * tl.where(is_real, beside, beside_other)
+            other += back * tl.where(is_real, -beside_other, beside)
         first += BLOCK_E
     if BY_SOURCE:
         place = group * dim + columns

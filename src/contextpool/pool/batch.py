@@ -324,12 +324,14 @@ class BatchBuilder:
         if not (context.gate or context.arrive or precision is not None):
             return QueryBatch(walk)
         counts = self._counts_for(asked)
-        features = None
+        features, best = None, None
         if context.arrive and context.arrive_features:
             back = inverse(asked.relation, self.graph.num_relations)
             raw = raw_features(self.graph, self._counts, counts, back, asked.left_out)
             features = features_of(raw, self.graph, asked.hidden_edge, self._counts.num_entities)
-        best = best_precision(self.graph, self._counts, counts, asked.left_out) if context.arrive else None
+            best = raw[:, 0]
+        elif context.arrive:
+            best = best_precision(self.graph, self._counts, counts, asked.left_out)
         return QueryBatch(
             walk,
             neighbor_relevance=counts.relevance()[:, :2].transpose(1, 2) if context.gate else None,
