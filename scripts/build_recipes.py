@@ -71,8 +71,10 @@ FOUND: dict[tuple[str, str, str], list[dict[str, dict[str, Any]]]] = {
     ("grail", "fb237", "nbfnet+cp"): [WALKED, MORE],
     ("grail", "nell", "nbfnet+cp"): [WALKED, MORE],
     ("grail_transductive", "nell", "nbfnet+cp"): [WALKED],
-    ("grail", "WN18RR", "nbfnet"): [{"train": {"edge_dropout": 0.2}}],
-    ("grail", "fb237", "nbfnet"): [{"model": {"dim": 64}}],
+    ("grail", "WN18RR", "nbfnet"): [{"model": {"relation_encoder": True}, "train": {"edge_dropout": 0.2}}],
+    ("grail", "fb237", "nbfnet"): [
+        {"model": {"dim": 64, "dropout": 0.2, "exclude_head": True}, "train": {"average_last": 3}}
+    ],
     ("grail_transductive", "nell", "nbfnet"): [
         {"model": {"exclude_head": True, "dropout": 0.1}, "train": {"average_last": 3}}
     ],
