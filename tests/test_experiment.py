@@ -100,6 +100,25 @@ def test_probabilities_survive_the_run_folder(tmp_path: Path) -> None:
     assert all(answer.probability is not None and 0 <= answer.probability <= 1 for answer in answers)
 
 
+def test_validation_asks_the_same_few_facts_every_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[tuple[str, str, str]]] = []
+    evaluate = experiment.evaluate_scorer
+
+    def noted(scorer: Any, queries: Any, *rest: Any, **options: Any) -> Any:
+        asked.append(list(queries))
+        return evaluate(scorer, queries, *rest, **options)
+
+    monkeypatch.setattr(experiment, "evaluate_scorer", noted)
+    data = family_dataset(count=40)
+    quick_train(data, output=tmp_path / "run", train={**QUICK, "valid_facts": 5})
+    few = list(data.validation_queries.sample(5))
+    assert len(few) == 5 < len(data.validation_queries)
+    assert asked == [few] * QUICK["epochs"]
+    assert "selection: 5 queries" in (tmp_path / "run" / "README.md").read_text()
+
+
 def test_few_selection_queries_give_no_probabilities_and_say_why(tmp_path: Path) -> None:
     trained = quick_train(output=tmp_path / "run")
     stored = json.loads((tmp_path / "run" / "metrics.json").read_text())["calibration"]

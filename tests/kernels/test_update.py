@@ -74,7 +74,7 @@ def apart(one: Tensor, other: Tensor) -> float:
 def test_the_fused_update_is_the_plain_one(
     streams: int, reductions: int, scalers: int, norm: str, short_cut: str
 ) -> None:
-    for dim in (16,) if INTERPRETED else (16, 32, 64):
+    for dim in (16,) if INTERPRETED else (16, 32, 64, 128):
         given = update_inputs(dim + streams, streams, reductions, scalers, dim)
         generator = torch.Generator().manual_seed(dim)
         degrees = [torch.randint(1, 50, (ROWS,), generator=generator) for _ in range(streams)]
@@ -84,6 +84,24 @@ def test_the_fused_update_is_the_plain_one(
         assert apart(expected, found) < 1e-4
         for name, grad in expected_grads.items():
             assert apart(grad, grads[name]) < 1e-2, name
+
+
+@needs_triton
+@pytest.mark.parametrize("numbers", [256, 512])
+def test_products_cut_into_columns_are_the_whole_ones(numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 64 columns received 16 or 32 at a time, as wider states have it."""
+    from contextpool.kernels import triton_update
+
+    for name in ("FORWARD", "BACKWARD", "WEIGHTS"):
+        monkeypatch.setattr(triton_update, name, triton_update.Tiling(32, numbers))
+    assert triton_update.FORWARD.options(16, 64)["C"] == numbers // 16
+    given = update_inputs(3, 2, 4, 3, 16)
+    degrees = [torch.arange(1, ROWS + 1), torch.full((ROWS,), 2)]
+    expected, expected_grads = updated(given, degrees, 3, True, True, "reference")
+    found, grads = updated(given, degrees, 3, True, True, "triton")
+    assert apart(expected, found) < 1e-4
+    for name, grad in expected_grads.items():
+        assert apart(grad, grads[name]) < 1e-2, name
 
 
 @needs_triton
@@ -120,7 +138,8 @@ def test_the_fused_update_is_for_powers_of_two_that_fit() -> None:
     assert triton_takes(64, 1)
     assert not triton_takes(48, 4)
     assert not triton_takes(8, 1)
-    assert not triton_takes(128, 4)
+    assert triton_takes(128, 4)
+    assert not triton_takes(256, 4)
 
 
 def test_weights_of_a_layer_without_norm() -> None:
@@ -137,7 +156,8 @@ def test_weights_of_a_layer_without_norm() -> None:
 
 @needs_triton
 @pytest.mark.parametrize(
-    ("rows", "dim", "hidden", "queries"), [(80, 16, 32, 3), (70, 32, 64, 1), (64, 16, 16, 7)]
+    ("rows", "dim", "hidden", "queries"),
+    [(80, 16, 32, 3), (70, 32, 64, 1), (64, 16, 16, 7), (70, 64, 128, 2)],
 )
 def test_the_fused_score_is_the_plain_one(rows: int, dim: int, hidden: int, queries: int) -> None:
     generator = torch.Generator().manual_seed(rows)

@@ -34,6 +34,15 @@ def test_other_vocabularies_keep_the_facts(rows):
     assert wider == store
 
 
+@given(facts, st.integers(0, 25), st.integers(0, 3))
+def test_a_sample_is_so_many_of_the_facts_and_the_same_ones_again(rows, number, seed):
+    store = Triples.from_labels(rows)
+    sample = store.sample(number, seed)
+    assert len(sample) == min(number, len(store))
+    assert list(sample) == [fact for fact in store if fact in set(sample)]
+    assert list(store.sample(number, seed)) == list(sample)
+
+
 def test_vocabulary_that_lacks_a_label_is_refused_by_name():
     store = Triples.from_labels([("a", "r", "b")])
     with pytest.raises(DataError, match=r"\('a', 'r', 'b'\)"):

@@ -1,6 +1,7 @@
 """The Triton kernels behind `kernels.update`: product, degree scalers, layer norm, relu and short-cut in one pass.
 
-States have D columns, what a node received W = reductions * D, both powers of two.
+States have D columns, what a node received W = reductions * D, both powers of two; C of the W are taken at a time, so
+that a product fits into a processor's registers.
 """
 
 from __future__ import annotations
@@ -50,13 +51,14 @@ def update_forward(
     BLOCK: tl.constexpr,
     D: tl.constexpr,
     W: tl.constexpr,
+    C: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     rows = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
     num_sources = tl.load(sizes)
     row_ok = (rows < tl.load(sizes + 1))[:, None]
     columns = tl.arange(0, D)
-    wide = tl.arange(0, W)
+    taken = tl.arange(0, C)
     place = rows[:, None] * D + columns[None, :]
     before = tl.load(state + place, mask=row_ok & (rows < num_sources)[:, None], other=0.0).to(tl.float32)
     # a product with a weight [out, in] reads it as [in, out]
@@ -67,14 +69,20 @@ def update_forward(
     log_mean = tl.load(log_degree)
     for stream in range(NUM_STREAMS):
         stream_rows = rows + stream * num_rows
-        part = tl.load(received + stream_rows[:, None] * W + wide[None, :], mask=row_ok, other=0.0)
-        matrix = weight + stream * SCALERS * D * W + columns[None, :] * W + wide[:, None]
-        total = tl.dot(part, tl.load(matrix), total, input_precision=PRECISION)
+        matrices = weight + stream * SCALERS * D * W + columns[None, :] * W
         if SCALERS == 3:
             degrees = tl.load(degree + stream_rows, mask=rows < num_rows, other=1)
             scale, inverse = _scale_of(degrees, log_mean, smallest)
-            total += scale[:, None] * tl.dot(part, tl.load(matrix + D * W), input_precision=PRECISION)
-            total += inverse[:, None] * tl.dot(part, tl.load(matrix + 2 * D * W), input_precision=PRECISION)
+        for first in range(0, W, C):
+            wide = first + taken
+            part = tl.load(received + stream_rows[:, None] * W + wide[None, :], mask=row_ok, other=0.0)
+            matrix = matrices + wide[:, None]
+            total = tl.dot(part, tl.load(matrix), total, input_precision=PRECISION)
+            if SCALERS == 3:
+                total += scale[:, None] * tl.dot(part, tl.load(matrix + D * W), input_precision=PRECISION)
+                total += inverse[:, None] * tl.dot(
+                    part, tl.load(matrix + 2 * D * W), input_precision=PRECISION
+                )
     if KEEP:
         tl.store(update + place, total, mask=row_ok)
     after = total
@@ -112,11 +120,12 @@ def update_backward(
     BLOCK: tl.constexpr,
     D: tl.constexpr,
     W: tl.constexpr,
+    C: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     program = tl.program_id(0)
     columns = tl.arange(0, D)
-    wide = tl.arange(0, W)
+    taken = tl.arange(0, C)
     log_mean = tl.load(log_degree)
     num_sources = tl.load(sizes)
     last_row = tl.load(sizes + 1)
@@ -154,19 +163,20 @@ def update_backward(
         tl.store(grad_state + place, to_state, mask=row_ok & (rows < num_sources)[:, None])
         for stream in range(NUM_STREAMS):
             stream_rows = rows + stream * num_rows
-            matrix = weight + stream * SCALERS * D * W + columns[:, None] * W + wide[None, :]
-            part = tl.dot(back, tl.load(matrix), input_precision=PRECISION)
+            matrices = weight + stream * SCALERS * D * W + columns[:, None] * W
             if SCALERS == 3:
                 degrees = tl.load(degree + stream_rows, mask=rows < last_row, other=1)
                 scale, inverse_scale = _scale_of(degrees, log_mean, smallest)
-                part = tl.dot(back * scale[:, None], tl.load(matrix + D * W), part, input_precision=PRECISION)
-                part = tl.dot(
-                    back * inverse_scale[:, None],
-                    tl.load(matrix + 2 * D * W),
-                    part,
-                    input_precision=PRECISION,
-                )
-            tl.store(grad_received + stream_rows[:, None] * W + wide[None, :], part, mask=row_ok)
+                amplified = back * scale[:, None]
+                damped = back * inverse_scale[:, None]
+            for first in range(0, W, C):
+                wide = first + taken
+                matrix = matrices + wide[None, :]
+                part = tl.dot(back, tl.load(matrix), input_precision=PRECISION)
+                if SCALERS == 3:
+                    part = tl.dot(amplified, tl.load(matrix + D * W), part, input_precision=PRECISION)
+                    part = tl.dot(damped, tl.load(matrix + 2 * D * W), part, input_precision=PRECISION)
+                tl.store(grad_received + stream_rows[:, None] * W + wide[None, :], part, mask=row_ok)
         block += tl.num_programs(0)
     goal = parts + program * 3 * D + columns
     tl.store(goal, to_bias)
@@ -191,13 +201,14 @@ def update_weights(
     BLOCK: tl.constexpr,
     D: tl.constexpr,
     W: tl.constexpr,
+    C: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Part of a sum over rows for one stream, or for the state: transposed gradients times what was read."""
+    """Part of a sum over rows for C columns of a stream, or for the state: transposed gradients times what was read."""
     program = tl.program_id(0)
-    stream = tl.program_id(1)
+    stream = tl.program_id(1) // (W // C)
     columns = tl.arange(0, D)
-    wide = tl.arange(0, W)
+    wide = tl.program_id(1) % (W // C) * C + tl.arange(0, C)
     log_mean = tl.load(log_degree)
     goal = parts + program.to(tl.int64) * part_width
     block = program
@@ -215,9 +226,9 @@ def update_weights(
         tl.store(goal + columns[:, None] * D + columns[None, :], own)
     else:
         last_row = tl.load(sizes + 1)
-        plain = tl.zeros([D, W], dtype=tl.float32)
-        amplified = tl.zeros([D, W], dtype=tl.float32)
-        damped = tl.zeros([D, W], dtype=tl.float32)
+        plain = tl.zeros([D, C], dtype=tl.float32)
+        amplified = tl.zeros([D, C], dtype=tl.float32)
+        damped = tl.zeros([D, C], dtype=tl.float32)
         while block * BLOCK < last_row:
             rows = (block * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
             row_ok = (rows < last_row)[:, None]

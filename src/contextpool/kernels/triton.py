@@ -7,6 +7,7 @@ groups of edges in a fixed order instead, which costs about twice the time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -25,6 +26,8 @@ from contextpool.pool.propagation import HUB_EDGES, Hop
 MESSAGES = {"distmult": 0, "transe": 1, "rotate": 2}
 TILE = 128
 """Elements of an [E, D] or [T, D] tile, for one warp: fewer leave room for more warps, more put more in flight."""
+TILE_REGISTERS = 80
+"""A thread of such a warp may hold: with fewer more warps fit, and what does not is kept nearby."""
 MAX_DIM = 512
 NO_LIMIT = 2**31 - 1
 Gradients = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
@@ -104,6 +107,7 @@ class _Launch:
         self.hop, self.dim, self.num_streams, self.reductions = hop, dim, len(views), reductions
         held = reductions if "std" not in reductions or "mean" in reductions else (*reductions, "mean")
         self.num_out = len(held)
+        self.sizes = hop.device_sizes  # here: launches may be on another stream
         d_pad, s_pad = next_power_of_2(dim), next_power_of_2(len(views))
         self.has_view = any(view != FULL for view in views)
         self.stream_view = _stream_views(views, s_pad, hop.edge_source.device)
@@ -116,7 +120,9 @@ class _Launch:
         warps, edges = 1 if d_pad <= TILE else 4, max(1, TILE // d_pad)
         self.every_row = {"BLOCK_E": edges, "longest": NO_LIMIT, "FROM_LIST": False, "num_warps": warps}
         self.long_rows = self.every_row | {"BLOCK_E": 8 * edges, "FROM_LIST": True, "num_warps": 4 * warps}
-        self.short_rows = {"BLOCK_T": edges, "longest": HUB_EDGES, "num_warps": warps}
+        self.short_rows = {
+            "BLOCK_T": edges, "longest": HUB_EDGES, "num_warps": warps, "maxnreg": TILE_REGISTERS
+        }  # fmt: skip
         self.in_order = {"S_PAD": s_pad, "BLOCK_E": max(1, 512 // (s_pad * d_pad)), "num_warps": warps}
         if (
             message == "rotate"
@@ -124,7 +130,7 @@ class _Launch:
             self.shape["enable_fp_fusion"] = False
 
     def _launches(self, by_row: Any, by_tile: Any) -> Iterator[tuple[Any, Tensor, dict[str, Any]]]:
-        """(kernel with its grid, list of targets, how).
+        """(kernel with its grid, list of targets, how); to be launched at once, on the stream that is current then.
 
         A warp a target; where the rows' lengths are known, tiles of targets for short rows, more warps for a long one.
         """
@@ -134,9 +140,14 @@ class _Launch:
         if hop.order is None or hop.hubs is None:
             yield by_row[(hop.num_targets,)], self.stream_view, self.every_row
             return
-        if len(hop.hubs):
-            yield by_row[(len(hop.hubs), self.num_streams)], hop.hubs, self.long_rows
-        yield by_tile[(cdiv(hop.num_targets, self.short_rows["BLOCK_T"]),)], hop.order, self.short_rows
+        short = by_tile[(cdiv(hop.num_targets, self.short_rows["BLOCK_T"]),)], hop.order, self.short_rows
+        if not len(hop.hubs):
+            yield short
+            return
+        with _Aside(hop.edge_source.device) as aside:
+            with aside.stream():
+                yield by_row[(len(hop.hubs), self.num_streams)], hop.hubs, self.long_rows
+            yield short
 
     def requested(self, out: Tensor) -> tuple[Tensor, ...]:
         """Per stream [M, reductions, D], without what only the backward pass needs."""
@@ -166,7 +177,7 @@ class _Launch:
                 state, weight, hop.row_start, hop.edge_source, hop.edge_relation, hop.edge_views,
                 state if edge_weight is None else edge_weight, hop.node_query,
                 state if boundary is None else boundary, targets, self.stream_view, out, degree, ties,
-                hop.device_sizes, hop.num_targets, 0 if boundary is None else len(boundary),
+                self.sizes, hop.num_targets, 0 if boundary is None else len(boundary),
                 self.dim, weight.stride(0), weight.stride(1) if weight.size(1) > 1 else 0, STD_EPSILON,
                 HAS_EDGE_WEIGHT=edge_weight is not None, HAS_BOUNDARY=boundary is not None, KEEP_TIES=extremes,
                 NUM_STREAMS=self.num_streams, HAS_VIEW=self.has_view, **self.shape, **how,
@@ -212,7 +223,7 @@ class _Launch:
             state if boundary is None else boundary, targets, self.stream_view, out, degree, ties,
             grad_state, grad_weight, grad_state if grad_edge is None else grad_edge,
             grad_state if grad_boundary is None else grad_boundary,
-            hop.device_sizes, hop.num_targets, 0 if boundary is None else len(boundary),
+            self.sizes, hop.num_targets, 0 if boundary is None else len(boundary),
             self.dim, weight.stride(0), weight.stride(1) if weight.size(1) > 1 else 0, STD_EPSILON,
             HAS_EDGE_WEIGHT=edge_weight is not None, HAS_BOUNDARY=boundary is not None,
             NUM_STREAMS=self.num_streams, HAS_VIEW=self.has_view, **self.shape, **how,
@@ -270,6 +281,32 @@ class _Launch:
 
 
 _NAMES = ("sum", "mean", "max", "min", "std")
+
+
+class _Aside:
+    """A block in which some launches go to a second stream: they start with the block, and all are done after it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.main = torch.cuda.current_stream(device) if device.type == "cuda" else None
+        self.side = None if self.main is None else _side_stream(device, self.main.cuda_stream)
+
+    def __enter__(self) -> _Aside:
+        if self.main is not None and self.side is not None:
+            self.side.wait_stream(self.main)
+        return self
+
+    def stream(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self.side is None else torch.cuda.stream(self.side)
+
+    def __exit__(self, *_: object) -> None:
+        if self.main is not None and self.side is not None:
+            self.main.wait_stream(self.side)
+
+
+@lru_cache(maxsize=16)
+def _side_stream(device: torch.device, of: int) -> torch.cuda.Stream:
+    """One for each stream that it helps: another's may be recording. It goes first, its programs take longest."""
+    return torch.cuda.Stream(device, priority=-1)
 
 
 def stacked(tensors: Sequence[Tensor]) -> Tensor:

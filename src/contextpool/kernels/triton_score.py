@@ -11,8 +11,12 @@ from triton import cdiv
 
 from contextpool.kernels import _triton_score as kernels
 
-BLOCK = 64
 PROGRAMS = 264
+
+
+def _rows_at_once(dim: int) -> int:
+    """Wider states leave registers for fewer."""
+    return 64 if dim <= 32 else 32
 
 
 def node_scores(
@@ -39,13 +43,13 @@ class _Score(torch.autograd.Function):
         ctx.options = {
             "D": state.size(1),
             "H": by_query.size(1),
-            "BLOCK": BLOCK,
+            "BLOCK": _rows_at_once(state.size(1)),
             "PRECISION": "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32",
             "num_warps": 4,
             "num_stages": 1,
         }
         if len(state):
-            kernels.score_forward[(cdiv(len(state), BLOCK),)](
+            kernels.score_forward[(cdiv(len(state), ctx.options["BLOCK"]),)](
                 state, weight, by_query, node_query, last, last_bias, score, len(state), **ctx.options
             )
         ctx.save_for_backward(state, by_query, node_query, weight, last, last_bias)
@@ -55,7 +59,7 @@ class _Score(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         state, by_query, node_query, weight, last, last_bias = ctx.saved_tensors
-        programs = max(1, min(PROGRAMS, cdiv(len(state), BLOCK)))
+        programs = max(1, min(PROGRAMS, cdiv(len(state), ctx.options["BLOCK"])))
         shares = [weight.numel(), last.numel(), 1]
         parts = torch.empty(programs, sum(shares), dtype=torch.float32, device=state.device)
         grad_state = torch.empty(state.shape, dtype=torch.float32, device=state.device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,9 +14,24 @@ from contextpool.kernels import _triton_update as kernels
 from contextpool.kernels.triton import stacked
 from contextpool.kernels.update import MIN_SCALE, UpdateWeights
 
-WARPS = 4
-WIDE_BLOCK, NARROW_BLOCK = 64, 32
-"""Rows of a tile: products alone gain from more, the backward pass holds so much beside that it wants fewer."""
+
+class Tiling(NamedTuple):
+    """How a pass is cut: rows a program takes at once, numbers of a matrix at once, warps, loads ahead."""
+
+    rows: int
+    numbers: int
+    warps: int = 4
+    stages: int = 1
+
+    def options(self, dim: int, width: int) -> dict[str, int]:
+        """For states of `dim` columns and `width` columns received: more at once than registers hold is slow."""
+        columns = min(width, max(16, self.numbers // dim))
+        return {"BLOCK": self.rows, "C": columns, "num_warps": self.warps, "num_stages": self.stages}
+
+
+FORWARD = Tiling(64, 4096)
+BACKWARD = Tiling(32, 4096)
+WEIGHTS = Tiling(64, 4096)
 PROGRAMS = 264
 """Two for each multiprocessor of the largest cards: as many partial sums are added at the end."""
 
@@ -75,21 +90,19 @@ class _Update(torch.autograd.Function):
             "W": num_reductions * dim,
             "SCALERS": weights.scalers,
             "PRECISION": "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32",
-            "num_warps": WARPS,
-            "num_stages": 1,
         }
         ctx.flags = {"HAS_NORM": norm_weight is not None, "SHORT_CUT": short_cut}
         ctx.norm_eps, ctx.log_degree = weights.norm_eps, weights.log_degree
-        block = WIDE_BLOCK if num_reductions * dim <= 128 else NARROW_BLOCK
+        tiling = FORWARD.options(dim, num_reductions * dim)
         needs_grad = any(ctx.needs_input_grad)
         update = torch.empty(num_rows if needs_grad else 0, dim, dtype=torch.float32, device=state.device)
         result = torch.empty(num_rows, dim, dtype=dtype, device=state.device)
         if num_rows:
-            kernels.update_forward[(cdiv(num_rows, block),)](
+            kernels.update_forward[(cdiv(num_rows, FORWARD.rows),)](
                 state, received, degree, own_weight, own_bias, weight,
                 own_bias if norm_weight is None else norm_weight, own_bias if norm_bias is None else norm_bias,
                 weights.log_degree, update, result, sizes, num_rows, weights.norm_eps, MIN_SCALE,
-                BLOCK=block, KEEP=needs_grad, **ctx.options, **ctx.flags,
+                KEEP=needs_grad, **ctx.options, **ctx.flags, **tiling,
             )  # fmt: skip
         ctx.save_for_backward(
             state, weight, own_weight, own_bias, norm_weight, norm_bias, degree, sizes, update, received
@@ -107,22 +120,22 @@ class _Update(torch.autograd.Function):
         grad_update = torch.empty_like(update)
         grad_state = torch.empty(state.shape, dtype=torch.float32, device=state.device)
         grad_received = torch.empty_like(received)
-        block = WIDE_BLOCK if num_reductions * dim <= 128 else NARROW_BLOCK
-        few, many = (
-            max(1, min(PROGRAMS, cdiv(num_rows, block))),
-            max(1, min(2 * PROGRAMS, cdiv(num_rows, NARROW_BLOCK))),
-        )
+        few = max(1, min(PROGRAMS, cdiv(num_rows, WEIGHTS.rows)))
+        many = max(1, min(2 * PROGRAMS, cdiv(num_rows, BACKWARD.rows)))
         vectors = torch.empty(many, 3 * dim, dtype=torch.float32, device=state.device)
         matrices = torch.empty(few, dim * dim + weight.numel(), dtype=torch.float32, device=state.device)
         kernels.update_backward[(many,)](
             grad, update, degree, own_weight, weight,
             own_bias if norm_weight is None else norm_weight, own_bias if norm_bias is None else norm_bias,
             ctx.log_degree, grad_update, grad_state, grad_received, vectors,
-            sizes, num_rows, ctx.norm_eps, MIN_SCALE, BLOCK=NARROW_BLOCK, **ctx.options, **ctx.flags,
+            sizes, num_rows, ctx.norm_eps, MIN_SCALE, **ctx.options, **ctx.flags,
+            **BACKWARD.options(dim, num_reductions * dim),
         )  # fmt: skip
-        kernels.update_weights[(few, num_streams + 1)](
+        tiling = WEIGHTS.options(dim, num_reductions * dim)
+        parts = num_streams * num_reductions * dim // tiling["C"]
+        kernels.update_weights[(few, parts + 1)](
             grad_update, state, received, degree, ctx.log_degree, matrices, sizes, num_rows, matrices.size(1),
-            MIN_SCALE, BLOCK=block, **ctx.options,
+            MIN_SCALE, **ctx.options, **tiling,
         )  # fmt: skip
         to_bias, to_norm_weight, to_norm_bias = vectors.sum(dim=0).chunk(3)
         to_own, to_weight = matrices.sum(dim=0).split([dim * dim, weight.numel()])

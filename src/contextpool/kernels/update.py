@@ -12,7 +12,7 @@ from torch.nn import functional
 from contextpool.kernels.interface import Backend, chosen_backend
 
 MIN_SCALE = 1e-2
-TRITON_MAX_WIDTH = 256
+TRITON_MAX_WIDTH = 512
 
 
 @dataclass(frozen=True)

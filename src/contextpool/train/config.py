@@ -41,6 +41,8 @@ class TrainConfig:
     """Of the self-adversarial weights, for bce."""
     patience: int = 5
     """Epochs without a better validation MRR after which training stops; 0 for never."""
+    valid_facts: int = 0
+    """Validate and calibrate on so many of the validation facts, the same ones every time; 0 for all."""
     edge_dropout: float = 0.0
     """Share of the facts that each query of each step does not see."""
     edge_dropout_by: DropBy = "uniform"
@@ -75,7 +77,7 @@ class TrainConfig:
         for key in ("lr", "decay", "temperature"):
             if not getattr(self, key) > 0:
                 raise ConfigError(f"train.{key} is {getattr(self, key)}; it has to be positive.")
-        for key in ("weight_decay", "warmup_steps", "clip_norm", "patience", "average_last"):
+        for key in ("weight_decay", "warmup_steps", "clip_norm", "patience", "average_last", "valid_facts"):
             if getattr(self, key) < 0:
                 raise ConfigError(f"train.{key} is {getattr(self, key)}; it cannot be negative.")
         if not 0 <= self.edge_dropout < 1:

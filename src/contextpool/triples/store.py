@@ -75,6 +75,14 @@ class Triples:
         """The triples where `keep` [T] is true, with the vocabularies left as they are."""
         return Triples(self.entities, self.relations, self.ids[keep])
 
+    def sample(self, number: int, seed: int = 0) -> Triples:
+        """So many of the triples in their order, the same ones for the same seed; all where there are no more."""
+        if number >= len(self):
+            return self
+        keep = np.zeros(len(self), dtype=bool)
+        keep[np.random.default_rng(seed).choice(len(self), number, replace=False)] = True
+        return self.select(keep)
+
 
 def renumbering(old: Vocabulary, new: Vocabulary) -> Ids:
     """[len(old)] the new id of each old id; -1 where the label is gone."""
