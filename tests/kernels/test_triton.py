@@ -74,9 +74,22 @@ def cases(first: int) -> list[tuple[int, Hop]]:
     return [(seed, hop) for seed, hop in hops if hop.num_targets][:CASES]
 
 
-def test_hubs_have_programs_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+WAYS: list[dict[str, int]] = [
+    {},
+    {"BY_MASK": True},
+    {"APART": True},
+    {"IN_RUNS": True},
+    {"LONG_ROW_SHARES": 4},
+    {"BY_MASK": True, "APART": True, "IN_RUNS": True, "LONG_ROW_SHARES": 2, "HUBS_ASIDE": True},
+]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join(way) or "as it is")
+def test_hubs_have_programs_of_their_own(way: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """A list of the targets with many edges, with one past the targets: an entity that was not reached."""
     monkeypatch.setattr("contextpool.kernels.triton.HUB_EDGES", 4)
+    for name, value in way.items():
+        monkeypatch.setattr(f"contextpool.kernels.triton.{name}", value)
     longest = 0
     for seed, hop in cases(0):
         many = torch.nonzero(hop.row_start.diff() > 4).squeeze(1)

@@ -69,7 +69,15 @@ def apart(one: Tensor, other: Tensor) -> float:
     return float((one - other).norm() / one.norm().clamp(min=1e-2))
 
 
+@pytest.fixture(params=[False, True], ids=["in two", "merged"])
+def merged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Either backward pass, merged with few programs, so that each has several blocks of rows."""
+    monkeypatch.setattr("contextpool.kernels.triton_update.MERGED", request.param)
+    monkeypatch.setattr("contextpool.kernels.triton_update.MERGED_PROGRAMS", 2)
+
+
 @needs_triton
+@pytest.mark.usefixtures("merged")
 @pytest.mark.parametrize(("streams", "reductions", "scalers", "norm", "short_cut"), OPTIONS)
 def test_the_fused_update_is_the_plain_one(
     streams: int, reductions: int, scalers: int, norm: str, short_cut: str
@@ -87,6 +95,7 @@ def test_the_fused_update_is_the_plain_one(
 
 
 @needs_triton
+@pytest.mark.usefixtures("merged")
 def test_rows_that_are_only_room_become_zero_and_count_nowhere() -> None:
     """`sizes` says how many rows are real: what lies beyond may be anything."""
     from contextpool.kernels import triton_update

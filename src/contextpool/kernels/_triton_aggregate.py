@@ -37,6 +37,7 @@ def aggregate_forward(
     stream_view,  # [S] int32, -1 full
     out,  # [S, M, NUM_OUT, dim]
     degree,  # [S, M] int64
+    masks,  # for `_triton_tiles`
     ties,  # [S, M, 2, dim] int16, how many messages attain the max and the min
     sizes,  # [2] int64: how many sources and targets there really are
     num_targets,
@@ -59,6 +60,7 @@ def aggregate_forward(
     FROM_LIST: tl.constexpr,
     HAS_VIEW: tl.constexpr,  # whether some stream is not over all edges
     KEEP_TIES: tl.constexpr,
+    LEAVE_OUT: tl.constexpr,  # rows that nothing arrived at are not written, but for the boundary's
     BLOCK_E: tl.constexpr,
     D_PAD: tl.constexpr,
 ):
@@ -185,24 +187,27 @@ def aggregate_forward(
                 tl.store(place + AT_MIN * dim, tl.where(some, best, 0.0), mask=column_ok)
         else:
             tl.store(degree + row, (target * 0 + HAS_BOUNDARY).to(tl.int64))
+            written = column_ok
+            if LEAVE_OUT:
+                written = column_ok & (target < num_boundary)
             if AT_SUM >= 0:
-                tl.store(place + AT_SUM * dim, own, mask=column_ok)
+                tl.store(place + AT_SUM * dim, own, mask=written)
             if AT_MEAN >= 0:
-                tl.store(place + AT_MEAN * dim, own, mask=column_ok)
+                tl.store(place + AT_MEAN * dim, own, mask=written)
             if AT_STD >= 0:
                 deviation = own * 0.0
                 if HAS_BOUNDARY:
                     deviation = tl.sqrt(epsilon + own * 0.0)
-                tl.store(place + AT_STD * dim, deviation, mask=column_ok)
+                tl.store(place + AT_STD * dim, deviation, mask=written)
             one = (columns * 0 + 1).to(tl.int16)
             if AT_MAX >= 0:
-                tl.store(place + AT_MAX * dim, own, mask=column_ok)
+                tl.store(place + AT_MAX * dim, own, mask=written)
                 if KEEP_TIES:
-                    tl.store(tie, one, mask=column_ok)
+                    tl.store(tie, one, mask=written)
             if AT_MIN >= 0:
-                tl.store(place + AT_MIN * dim, own, mask=column_ok)
+                tl.store(place + AT_MIN * dim, own, mask=written)
                 if KEEP_TIES:
-                    tl.store(tie + dim, one, mask=column_ok)
+                    tl.store(tie + dim, one, mask=written)
 
 
 @triton.jit(do_not_specialize=["num_targets", "num_boundary", "longest"])
@@ -221,6 +226,7 @@ def aggregate_backward(
     stream_view,
     out,
     degree,
+    masks,
     ties,
     grad_state,  # [num_sources, dim] float32
     grad_weight,  # [S, B or 1, num_directed, dim] float32

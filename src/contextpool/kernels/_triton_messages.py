@@ -110,6 +110,15 @@ def _send_back(
 
 
 @triton.jit
+def _shares(back, sent, along, MESSAGE: tl.constexpr):
+    """Gradients of states and weights from those of distmult's and transe's messages."""
+    if MESSAGE == 0:
+        return back * along, back * sent
+    else:
+        return back, back
+
+
+@triton.jit
 def _coefficients(
     grad, out, ties, row, received, columns, ok, dim, epsilon,
     AT_SUM: tl.constexpr, AT_MEAN: tl.constexpr, AT_MAX: tl.constexpr, AT_MIN: tl.constexpr, AT_STD: tl.constexpr,

@@ -7,6 +7,7 @@ groups of edges in a fixed order instead, which costs about twice the time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -26,6 +27,19 @@ MESSAGES = {"distmult": 0, "transe": 1, "rotate": 2}
 TILE = 128
 """Elements of an [E, D] or [T, D] tile, for one warp: fewer leave room for more warps, more put more in flight."""
 MAX_DIM = 512
+HUBS_ASIDE = False
+"""Whether the programs of long rows run beside those of the short ones, on a stream of their own."""
+BY_MASK = False
+"""Whether a pass over short rows goes from one edge of its stream to the next, or looks at all edges."""
+MASK_TARGETS = 16
+APART = False
+"""Whether every stream has programs of its own for short rows: fewer registers, and each finds its rows again."""
+TILE_REGISTERS: int | None = None
+"""The most that a program of short rows may use: fewer let more of them run at once."""
+IN_RUNS = False
+"""Whether backward adds up the gradient of a relation's weight over edges of a row that follow one another."""
+LONG_ROW_SHARES = 0
+"""In how many shares backward cuts a long row, each a run of edges; 0: neighbouring edges at once."""
 NO_LIMIT = 2**31 - 1
 Gradients = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 """Of state, weight, boundary and edge weight."""
@@ -43,14 +57,27 @@ def aggregate(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """See `reference.aggregate`. Accumulates in float32 whatever the inputs are stored in."""
     check(message, reductions)
-    if state.size(1) > MAX_DIM:
-        raise ConfigError(f"backend 'triton' takes states of up to {MAX_DIM} columns, not {state.size(1)}.")
-    weight = torch.stack([stream.relation_weight for stream in streams])
-    if weight.dim() == 3:
-        weight = weight[:, None]  # [S, 1, 2R, D]
+    check_dim(state)
+    weight = stacked_weights(streams)
     views = tuple(stream.view for stream in streams)
     *results, degree = _Aggregate.apply(state, weight, boundary, edge_weight, hop, views, message, reductions)
     return list(results), list(degree.unbind(0))
+
+
+def check_dim(state: Tensor) -> None:
+    if state.size(1) > MAX_DIM:
+        raise ConfigError(f"backend 'triton' takes states of up to {MAX_DIM} columns, not {state.size(1)}.")
+
+
+def stacked_weights(streams: Sequence[Stream]) -> Tensor:
+    """[S, B or 1, 2R, D]; no copy where the weights are the parts of one tensor, in order."""
+    weights = [stream.relation_weight for stream in streams]
+    whole = weights[0]._base
+    if whole is not None and all(one._base is whole for one in weights) and _are_all_of(whole, weights):
+        weight = whole.view(len(weights), *weights[0].shape)
+    else:
+        weight = torch.stack(weights)
+    return weight[:, None] if weight.dim() == 3 else weight
 
 
 class _Aggregate(torch.autograd.Function):
@@ -66,44 +93,40 @@ class _Aggregate(torch.autograd.Function):
         message: Message,
         reductions: tuple[Reduction, ...],
     ) -> tuple[Tensor, ...]:
-        launch = _Launch(hop, views, message, reductions, state.size(1))
-        state, weight = state.contiguous(), weight.contiguous()
-        boundary = None if boundary is None else boundary.contiguous()
-        edge_weight = None if edge_weight is None else edge_weight.contiguous()
-        needs_grad = any(ctx.needs_input_grad[:4])
-        out, degree, ties = launch.forward(state, weight, boundary, edge_weight, keep_ties=needs_grad)
+        launch = AggregateLaunch(hop, views, message, reductions, state.size(1))
+        read = launch.contiguous(state, weight, boundary, edge_weight)
+        out, degree, ties = launch.forward(*read, keep_ties=any(ctx.needs_input_grad[:4]))
         ctx.launch = launch
-        ctx.save_for_backward(state, weight, boundary, edge_weight, out, degree, ties)
+        ctx.save_for_backward(*read, out, degree, ties)
         ctx.mark_non_differentiable(degree)
         return *launch.requested(out), degree
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        launch: _Launch = ctx.launch
-        state, weight, boundary, edge_weight, out, degree, ties = ctx.saved_tensors
+        launch: AggregateLaunch = ctx.launch
         grad = launch.with_unrequested(stacked(grads[:-1]))
-        backward = (
-            launch.backward_in_order if torch.are_deterministic_algorithms_enabled() else launch.backward
-        )
-        results = backward(grad, state, weight, boundary, edge_weight, out, degree, ties)
-        inputs = (state, weight, boundary, edge_weight)
-        cast = (
-            None if result is None or given is None else result.to(given.dtype)
-            for result, given in zip(results, inputs, strict=True)
-        )
-        return *cast, None, None, None, None
+        return *launch.gradients(grad, *ctx.saved_tensors), None, None, None, None
 
 
-class _Launch:
+class AggregateLaunch:
     """What the kernels of one call share."""
 
     def __init__(
-        self, hop: Hop, views: tuple[int, ...], message: Message, reductions: tuple[Reduction, ...], dim: int
+        self,
+        hop: Hop,
+        views: tuple[int, ...],
+        message: Message,
+        reductions: tuple[Reduction, ...],
+        dim: int,
+        leave_out: bool = False,
     ) -> None:
+        """With `leave_out` rows that nothing arrived at are not written, but for the boundary's."""
+        self.leave_out = leave_out
         self.hop, self.dim, self.num_streams, self.reductions = hop, dim, len(views), reductions
         held = reductions if "std" not in reductions or "mean" in reductions else (*reductions, "mean")
         self.num_out = len(held)
+        self.sizes = hop.device_sizes  # here: the launches may be on another stream
         d_pad, s_pad = next_power_of_2(dim), next_power_of_2(len(views))
         self.has_view = any(view != FULL for view in views)
         self.stream_view = _stream_views(views, s_pad, hop.edge_source.device)
@@ -116,7 +139,18 @@ class _Launch:
         warps, edges = 1 if d_pad <= TILE else 4, max(1, TILE // d_pad)
         self.every_row = {"BLOCK_E": edges, "longest": NO_LIMIT, "FROM_LIST": False, "num_warps": warps}
         self.long_rows = self.every_row | {"BLOCK_E": 8 * edges, "FROM_LIST": True, "num_warps": 4 * warps}
-        self.short_rows = {"BLOCK_T": edges, "longest": HUB_EDGES, "num_warps": warps}
+        self.short_rows: dict[str, Any] = {"BLOCK_T": edges, "longest": HUB_EDGES, "num_warps": warps}
+        self.short_rows |= {"BY_MASK": BY_MASK and HUB_EDGES <= 64, "APART": APART, "maxnreg": TILE_REGISTERS}
+        self.in_runs = IN_RUNS and message != "rotate"
+        self.shares_of_long_rows = self.short_rows | {
+            "BLOCK_T": LONG_ROW_SHARES,
+            "FROM_LIST": True,
+            "APART": True,
+            "BY_MASK": False,
+            "maxnreg": None,
+            "IN_RUNS": self.in_runs,
+            "num_warps": max(1, LONG_ROW_SHARES * d_pad // 128),
+        }
         self.in_order = {"S_PAD": s_pad, "BLOCK_E": max(1, 512 // (s_pad * d_pad)), "num_warps": warps}
         if (
             message == "rotate"
@@ -124,7 +158,7 @@ class _Launch:
             self.shape["enable_fp_fusion"] = False
 
     def _launches(self, by_row: Any, by_tile: Any) -> Iterator[tuple[Any, Tensor, dict[str, Any]]]:
-        """(kernel with its grid, list of targets, how).
+        """(kernel with its grid, list of targets, how); between two of them its stream may be another.
 
         A warp a target; where the rows' lengths are known, tiles of targets for short rows, more warps for a long one.
         """
@@ -134,9 +168,23 @@ class _Launch:
         if hop.order is None or hop.hubs is None:
             yield by_row[(hop.num_targets,)], self.stream_view, self.every_row
             return
-        if len(hop.hubs):
-            yield by_row[(len(hop.hubs), self.num_streams)], hop.hubs, self.long_rows
-        yield by_tile[(cdiv(hop.num_targets, self.short_rows["BLOCK_T"]),)], hop.order, self.short_rows
+        tiles_grid = (cdiv(hop.num_targets, self.short_rows["BLOCK_T"]), self.num_streams if APART else 1)
+        if not len(hop.hubs):
+            yield by_tile[tiles_grid], hop.order, self.short_rows
+            return
+        with _Aside(hop.edge_source.device) as aside:
+            with aside.stream():
+                yield by_row[(len(hop.hubs), self.num_streams)], hop.hubs, self.long_rows
+            yield by_tile[tiles_grid], hop.order, self.short_rows
+
+    @staticmethod
+    def contiguous(
+        state: Tensor, weight: Tensor, boundary: Tensor | None, edge_weight: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """What the kernels read, as they read it."""
+        given = None if boundary is None else boundary.contiguous()
+        by_edge = None if edge_weight is None else edge_weight.contiguous()
+        return state.contiguous(), weight.contiguous(), given, by_edge
 
     def requested(self, out: Tensor) -> tuple[Tensor, ...]:
         """Per stream [M, reductions, D], without what only the backward pass needs."""
@@ -156,22 +204,62 @@ class _Launch:
         edge_weight: Tensor | None,
         keep_ties: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
+        """Results, degrees, and how often the extremes are attained; fills `masks`, which backward reads."""
         hop, size = self.hop, (self.num_streams, self.hop.num_targets)
         out = torch.empty(*size, self.num_out, self.dim, dtype=torch.float32, device=state.device)
         degree = torch.empty(*size, dtype=torch.int64, device=state.device)
         extremes = keep_ties and bool({"max", "min"} & set(self.reductions))
         ties = torch.empty(*size, 2, self.dim, dtype=torch.int16, device=state.device) if extremes else degree
+        masks = self._masks(degree, boundary is not None)
         for kernel, targets, how in self._launches(kernels.aggregate_forward, tiles.forward_tiles):
             kernel(
                 state, weight, hop.row_start, hop.edge_source, hop.edge_relation, hop.edge_views,
                 state if edge_weight is None else edge_weight, hop.node_query,
-                state if boundary is None else boundary, targets, self.stream_view, out, degree, ties,
-                hop.device_sizes, hop.num_targets, 0 if boundary is None else len(boundary),
+                state if boundary is None else boundary, targets, self.stream_view, out, degree, masks, ties,
+                self.sizes, hop.num_targets, 0 if boundary is None else len(boundary),
                 self.dim, weight.stride(0), weight.stride(1) if weight.size(1) > 1 else 0, STD_EPSILON,
                 HAS_EDGE_WEIGHT=edge_weight is not None, HAS_BOUNDARY=boundary is not None, KEEP_TIES=extremes,
-                NUM_STREAMS=self.num_streams, HAS_VIEW=self.has_view, **self.shape, **how,
+                LEAVE_OUT=self.leave_out, NUM_STREAMS=self.num_streams, HAS_VIEW=self.has_view, **self.shape, **how,
             )  # fmt: skip
+        self.masks = masks
         return out, degree, ties
+
+    def _masks(self, degree: Tensor, has_boundary: bool) -> Tensor:
+        """[S, M] int64 where tiles go by masks; fills the degrees of short rows."""
+        hop = self.hop
+        if not self.short_rows["BY_MASK"] or hop.order is None or hop.num_targets == 0:
+            return degree
+        masks = torch.empty_like(degree)
+        tiles.member_masks[(cdiv(hop.num_targets, MASK_TARGETS),)](
+            hop.row_start, hop.edge_source, hop.edge_views, self.stream_view, masks, degree, self.sizes,
+            hop.num_targets, HUB_EDGES, HAS_BOUNDARY=has_boundary, HAS_VIEW=self.has_view,
+            NUM_STREAMS=self.num_streams, BLOCK_T=MASK_TARGETS, num_warps=4,
+        )  # fmt: skip
+        return masks
+
+    def gradients(
+        self,
+        grad: Tensor,
+        state: Tensor,
+        weight: Tensor,
+        boundary: Tensor | None,
+        edge_weight: Tensor | None,
+        *results: Tensor,
+        grad_state: Tensor | None = None,
+    ) -> tuple[Tensor | None, ...]:
+        """Gradients of what was read, in its types; that of the state on top of what is given, which may be changed."""
+        read = (state, weight, boundary, edge_weight)
+        if torch.are_deterministic_algorithms_enabled():
+            found = self.backward_in_order(grad, *read, *results)
+            if grad_state is not None:
+                found[0].add_(grad_state)
+        else:
+            out, degree, ties = results
+            found = self.backward(grad, *read, out, degree, ties, grad_state)
+        return tuple(
+            None if one is None or given is None else one.to(given.dtype)
+            for one, given in zip(found, read, strict=True)
+        )
 
     def backward(
         self,
@@ -183,18 +271,31 @@ class _Launch:
         out: Tensor,
         degree: Tensor,
         ties: Tensor,
+        grad_state: Tensor | None = None,
     ) -> Gradients:
-        """Gradients of state, weight, boundary and edge weight."""
-        grads = self._no_gradients(state, weight, boundary, edge_weight)
+        """Gradients of state, weight, boundary and edge weight; that of the state is added to what is given."""
+        grads = self._no_gradients(state, weight, boundary, edge_weight, grad_state)
         values = (grad, state, weight, boundary, edge_weight, out, degree, ties)
-        for kernel, targets, how in self._launches(kernels.aggregate_backward, tiles.backward_tiles):
+        by_share = LONG_ROW_SHARES > 0 and self.hop.order is not None
+        by_row = tiles.backward_tiles if by_share else kernels.aggregate_backward
+        for kernel, targets, how in self._launches(by_row, tiles.backward_tiles):
+            if "BLOCK_T" in how:
+                how = how | {"IN_RUNS": self.in_runs, "FROM_LIST": False}
+            elif by_share:
+                how = self.shares_of_long_rows
             self._add_gradients(kernel, targets, how, values, grads)
         return grads
 
     def _no_gradients(
-        self, state: Tensor, weight: Tensor, boundary: Tensor | None, edge_weight: Tensor | None
+        self,
+        state: Tensor,
+        weight: Tensor,
+        boundary: Tensor | None,
+        edge_weight: Tensor | None,
+        grad_state: Tensor | None = None,
     ) -> Gradients:
-        grad_state = torch.zeros(state.shape, dtype=torch.float32, device=state.device)
+        if grad_state is None:
+            grad_state = torch.zeros(state.shape, dtype=torch.float32, device=state.device)
         grad_weight = torch.zeros(weight.shape, dtype=torch.float32, device=state.device)
         grad_boundary = None if boundary is None else torch.zeros_like(boundary, dtype=torch.float32)
         grad_edge = None if edge_weight is None else torch.zeros_like(edge_weight, dtype=torch.float32)
@@ -209,10 +310,10 @@ class _Launch:
         kernel(
             grad, state, weight, hop.row_start, hop.edge_source, hop.edge_relation, hop.edge_views,
             state if edge_weight is None else edge_weight, hop.node_query,
-            state if boundary is None else boundary, targets, self.stream_view, out, degree, ties,
+            state if boundary is None else boundary, targets, self.stream_view, out, degree, self.masks, ties,
             grad_state, grad_weight, grad_state if grad_edge is None else grad_edge,
             grad_state if grad_boundary is None else grad_boundary,
-            hop.device_sizes, hop.num_targets, 0 if boundary is None else len(boundary),
+            self.sizes, hop.num_targets, 0 if boundary is None else len(boundary),
             self.dim, weight.stride(0), weight.stride(1) if weight.size(1) > 1 else 0, STD_EPSILON,
             HAS_EDGE_WEIGHT=edge_weight is not None, HAS_BOUNDARY=boundary is not None,
             NUM_STREAMS=self.num_streams, HAS_VIEW=self.has_view, **self.shape, **how,
@@ -272,12 +373,44 @@ class _Launch:
 _NAMES = ("sum", "mean", "max", "min", "std")
 
 
+class _Aside:
+    """A block in which some launches go to a second stream: they start with the block, and all are done after it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.main = torch.cuda.current_stream(device) if HUBS_ASIDE and device.type == "cuda" else None
+        self.side = None if self.main is None else _side_stream(device, self.main.cuda_stream)
+
+    def __enter__(self) -> _Aside:
+        if self.main is not None and self.side is not None:
+            self.side.wait_stream(self.main)
+        return self
+
+    def stream(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self.side is None else torch.cuda.stream(self.side)
+
+    def __exit__(self, *_: object) -> None:
+        if self.main is not None and self.side is not None:
+            self.main.wait_stream(self.side)
+
+
+@lru_cache(maxsize=16)
+def _side_stream(device: torch.device, of: int) -> torch.cuda.Stream:
+    """One for each stream that it helps: another's may be recording. It goes first, its programs take longest."""
+    return torch.cuda.Stream(device, priority=-1)
+
+
 def stacked(tensors: Sequence[Tensor]) -> Tensor:
     """`torch.stack`; no copy where the tensors lie one after the other already, as those of the kernels here do."""
     first = tensors[0]
     if _follow_one_another(tensors):
         return first.as_strided((len(tensors), *first.shape), (first.numel(), *first.stride()))
     return torch.stack(list(tensors))
+
+
+def _are_all_of(whole: Tensor, parts: Sequence[Tensor]) -> bool:
+    """Whether a tensor is its parts, one after the other."""
+    starts = whole.is_contiguous() and whole.data_ptr() == parts[0].data_ptr()
+    return starts and whole.numel() == len(parts) * parts[0].numel() and _follow_one_another(parts)
 
 
 def _follow_one_another(tensors: Sequence[Tensor]) -> bool:

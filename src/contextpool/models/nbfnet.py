@@ -11,9 +11,11 @@ from torch.nn import functional
 
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
-from contextpool.kernels.interface import Message, Reduction, aggregate
+from contextpool.kernels.interface import Message, Reduction
+from contextpool.kernels.layer import layer_states
+from contextpool.kernels.relations import relation_weights
 from contextpool.kernels.score import node_scores
-from contextpool.kernels.update import UpdateWeights, triton_takes, update_states
+from contextpool.kernels.update import UpdateWeights, triton_takes
 from contextpool.models.base import LinkPredictor, multi_layer_perceptron, padded, scatter_scores
 from contextpool.models.own_head import OwnHead
 from contextpool.models.relation_encoder import RelationEncoder, check_encoder, vectors_of
@@ -190,43 +192,47 @@ class NBFNetLayer(nn.Module):
         enriched: Tensor | None = None,
     ) -> Tensor:
         """States of the nodes reached before [num_sources, D] -> of those reached now [num_targets, D]."""
-        results, degrees = aggregate(
+        weights = UpdateWeights.of(self.own, self.linears, self.norm, log_degree, self.scalers)
+        drops = self.dropout.p > 0 and self.training
+        after = layer_states(
             hop,
             state,
             context.streams(
-                [self._relation_weight(stream, query, gates, enriched) for stream in self.relation]
+                [self._enriched(weight, gates, enriched) for weight in self._relation_weights(query)]
             ),
+            weights,
             message=self.settings.message,
             reductions=self.reductions,
             boundary=query,  # the heads' nodes come first
             edge_weight=edge_gate(None if self.gates_weights else gates, hop),
+            short_cut=self.settings.short_cut and not drops,
         )
-        weights = UpdateWeights.of(self.own, self.linears, self.norm, log_degree, self.scalers)
-        given = (state, results, degrees, weights)
-        if self.dropout.p == 0 or not self.training:
-            return update_states(*given, short_cut=self.settings.short_cut, sizes=hop.sizes)
-        after: Tensor = self.dropout(update_states(*given, short_cut=False, sizes=hop.sizes))
-        return after + padded(state, hop.num_targets) if self.settings.short_cut else after
+        if not drops:
+            return after
+        kept: Tensor = self.dropout(after)
+        return kept + padded(state, hop.num_targets) if self.settings.short_cut else kept
 
     @property
     def gates_weights(self) -> bool:
         """Messages that are linear in the relation are gated through it, which costs nothing per edge."""
         return self.settings.message != "transe"
 
-    def _relation_weight(
-        self,
-        relation: nn.Module,
-        query: Tensor,
-        gates: Tensor | None = None,
-        enriched: Tensor | None = None,
-    ) -> Tensor:
-        """[B, 2R, D] or [2R, D]"""
-        if self.settings.dependent:
-            weight: Tensor = relation(query)
-            weight = weight.view(len(query), self.num_directed, self.settings.dim)
-        else:
-            assert isinstance(relation, nn.Embedding)
-            weight = relation.weight
+    def _relation_weights(self, query: Tensor) -> list[Tensor]:
+        """Per stream [B, 2R, D] or [2R, D]"""
+        linears = [one for one in self.relation if isinstance(one, nn.Linear)]
+        mapped = relation_weights(query, linears) if linears else [None] * len(self.relation)
+        pairs = zip(self.relation, mapped, strict=True)
+        return [self._relation_weight(relation, query, of_query) for relation, of_query in pairs]
+
+    def _relation_weight(self, relation: nn.Module, query: Tensor, mapped: Tensor | None = None) -> Tensor:
+        """One stream's; `mapped` is what its linear map makes of the query, where that is known already."""
+        if isinstance(relation, nn.Embedding):
+            return relation.weight
+        weight: Tensor = relation(query) if mapped is None else mapped
+        return weight.view(len(query), self.num_directed, self.settings.dim)
+
+    def _enriched(self, weight: Tensor, gates: Tensor | None, enriched: Tensor | None) -> Tensor:
+        """A stream's weights with what the encoder adds, and gated."""
         if self.enrich is not None and enriched is not None:
             weight = weight + self.enrich(enriched)
         return weight if gates is None or not self.gates_weights else weight * gates[:, :, None]
