@@ -35,13 +35,21 @@ def family_of(header: dict[str, Any]) -> str:
     return header["dataset"].rsplit("_v", 1)[0]
 
 
-def grids(folder: Path) -> dict[tuple[str, str, str], list[Search]]:
-    """(family, model, space) -> the searches that finished all of it."""
-    found: dict[tuple[str, str, str], list[Search]] = defaultdict(list)
+def base_of(header: dict[str, Any]) -> str:
+    """What the changes are made to."""
+    return json.dumps(
+        {key: header["base"][key] for key in ("model", "train", "context") if key in header["base"]}
+    )
+
+
+def grids(folder: Path) -> dict[tuple[str, str, str, str], list[Search]]:
+    """(family, model, base, space) -> the searches that finished all of it."""
+    found: dict[tuple[str, str, str, str], list[Search]] = defaultdict(list)
     for path in sorted(folder.glob("*.jsonl")):
         header, trials = read(path)
         if header["sampler"] == "grid" and len(trials) == len(changes_of(header)):
-            found[family_of(header), header["model"], json.dumps(header["space"])].append((header, trials))
+            what = (family_of(header), header["model"], base_of(header), json.dumps(header["space"]))
+            found[what].append((header, trials))
     return found
 
 
@@ -79,10 +87,8 @@ def grid_table(searches: list[Search]) -> str:
 
 
 def main() -> None:
-    for (family, model, _), searches in sorted(grids(TRIALS).items()):
-        header = searches[0][0]
-        base = {key: value for key, value in header["base"].items() if key in ("model", "train", "context")}
-        print(f"\n### {model} on {family}, by {header['select']}\n\nChanges to `{json.dumps(base)}`:\n")
+    for (family, model, base, _), searches in sorted(grids(TRIALS).items()):
+        print(f"\n### {model} on {family}, by {searches[0][0]['select']}\n\nChanges to `{base}`:\n")
         print(grid_table(searches))
 
 

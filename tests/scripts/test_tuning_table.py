@@ -19,10 +19,12 @@ def script() -> ModuleType:
     return script_module("tuning_table")
 
 
-def search(path: Path, seed: int, scores: dict[str, tuple[dict[str, Any], float | None]]) -> None:
+def search(
+    path: Path, seed: int, scores: dict[str, tuple[dict[str, Any], float | None]], **model: Any
+) -> None:
     header = {
         "kind": "search", "dataset": "grail/nell_v2", "model": "nbfnet", "select": "pseudo-inductive",
-        "sampler": "grid", "seed": seed, "rung_epochs": [3], "base": {"model": {"name": "nbfnet"}},
+        "sampler": "grid", "seed": seed, "rung_epochs": [3], "base": {"model": {"name": "nbfnet", **model}},
         "space": {"together.change": {"choices": [WIDE, DEEP]}},
     }  # fmt: skip
     lines = [
@@ -43,4 +45,13 @@ def test_means_of_complete_searches(script: ModuleType, tmp_path: Path) -> None:
         "| --- | --: | --: | --: |",
         "| `model.dim = 64` | **.450** | .400 | .500 |",
         "| `model.layers = 8` | .400 | .500 | .300 |",
+    ]
+
+
+def test_changes_to_another_base_are_another_table(script: ModuleType, tmp_path: Path) -> None:
+    search(tmp_path / "a.jsonl", 0, {"wide": (WIDE, 0.4), "deep": (DEEP, 0.5)})
+    search(tmp_path / "b.jsonl", 0, {"wide": (WIDE, 0.4), "deep": (DEEP, 0.5)}, exclude_head=True)
+    assert sorted(base for _, _, base, _ in script.grids(tmp_path)) == [
+        '{"model": {"name": "nbfnet", "exclude_head": true}}',
+        '{"model": {"name": "nbfnet"}}',
     ]

@@ -51,7 +51,10 @@ def literal_scores(model: CompGCN, graph: Graph, head: int, query: int) -> Tenso
         if distance.get(source, hops) < hops and target in distance
     ]
     known = {edge for h, r, t in walked for edge in ((h, r, t), (t, inverse(r, num_relations), h))}
-    state = {node: literal_mean([model.relation[r] for h, r, _ in known if h == node]) for node in distance}
+    starting = known if model.settings.incident else set()
+    state = {
+        node: literal_mean([model.relation[r] for h, r, _ in starting if h == node]) for node in distance
+    }
     state[-1] = literal_mean([])
     state = {
         node: torch.zeros(model.settings.dim) if value is None else value for node, value in state.items()
@@ -94,12 +97,14 @@ def literal_composed(state: Tensor, relation: Tensor, composition: str) -> Tenso
 
 
 @EVERY_COMPOSITION
-@pytest.mark.parametrize("mark_head", [False, True])
+@pytest.mark.parametrize(("mark_head", "incident"), [(False, True), (True, True), (True, False)])
 @pytest.mark.parametrize("dim", [4, 5])
-def test_scores_are_those_of_the_equations(composition: Composition, mark_head: bool, dim: int) -> None:
+def test_scores_are_those_of_the_equations(
+    composition: Composition, mark_head: bool, incident: bool, dim: int
+) -> None:
     for seed in range(CASES):
         graph = random_graph(seed)
-        settings = {"composition": composition, "mark_head": mark_head, "dim": dim}
+        settings = {"composition": composition, "mark_head": mark_head, "incident": incident, "dim": dim}
         model = new_model("compgcn", graph, seed=seed, **settings)
         assert isinstance(model, CompGCN)
         head, relation = (column[:: 1 + len(column) // 8] for column in every_query(graph))
@@ -108,6 +113,11 @@ def test_scores_are_those_of_the_equations(composition: Composition, mark_head: 
         with torch.no_grad():
             expected = torch.stack([literal_scores(model, graph, *pair) for pair in pairs])
         torch.testing.assert_close(scores, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_states_that_would_all_be_zero_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"set model\.mark_head = true"):
+        CompGCNConfig(incident=False)
 
 
 @EVERY_COMPOSITION

@@ -38,6 +38,8 @@ class CompGCNConfig:
     """Of a state and a relation: difference, product or circular correlation."""
     mark_head: bool = False
     """Add the query relation's vector to the head's first state, so that states know where the question is asked."""
+    incident: bool = True
+    """Whether first states are the mean of an entity's relations; else they are zero but for what `mark_head` adds."""
     dropout: float = 0.1
     """Share of what is received that is dropped in training."""
 
@@ -45,6 +47,10 @@ class CompGCNConfig:
         for key in ("dim", "layers", "hops"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"model.{key} is {getattr(self, key)}; it is at least 1.")
+        if not self.incident and not self.mark_head:
+            raise ConfigError(
+                "model.incident = false leaves every first state zero; set model.mark_head = true with it."
+            )
         if self.composition not in get_args(Composition):
             allowed = ", ".join(get_args(Composition))
             raise ConfigError(f"model.composition is {self.composition!r}; it is one of {allowed}.")
@@ -84,17 +90,23 @@ class CompGCN(LinkPredictor):
 
     def first_states(self, batch: QueryBatch) -> Tensor:
         """[M + 1, D] mean vector of each node's relations; the last row is an entity without any."""
-        walk = batch.propagation
+        size = len(batch.propagation.node_query) + 1
+        state = (
+            self._mean_relations(batch.propagation, size)
+            if self.settings.incident
+            else self.relation.new_zeros(size, self.settings.dim)
+        )
+        if self.query is None:
+            return state
+        return state + padded(self.query(batch.query_relation), size)
+
+    def _mean_relations(self, walk: Propagation, size: int) -> Tensor:
         node, relation, scale = incident_relations(walk, self.num_relations)
         vectors = self.relation.index_select(0, relation)
         if scale is not None:
             vectors = vectors * scale[:, None]
-        size = len(walk.node_query) + 1
         total = vectors.new_zeros(size, self.settings.dim).index_add(0, node, vectors)
-        state = total / _at_least_one(torch.bincount(node, minlength=size))
-        if self.query is None:
-            return state
-        return state + padded(self.query(batch.query_relation), size)
+        return total / _at_least_one(torch.bincount(node, minlength=size))
 
 
 class CompGCNLayer(nn.Module):
