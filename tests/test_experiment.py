@@ -18,7 +18,7 @@ from contextpool.graph.graph import Graph
 from contextpool.predict import Predictor
 from contextpool.recipe import Recipe
 from contextpool.train.config import TrainConfig
-from contextpool.train.loop import Progress
+from contextpool.train.progress import Progress
 from contextpool.triples.dataset import Dataset
 from contextpool.triples.store import Triples
 from learning_worlds import CONTEXTS, every_query, families, family_dataset, run_contents

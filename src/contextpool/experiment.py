@@ -30,7 +30,8 @@ from contextpool.provenance import fingerprint, machine
 from contextpool.recipe import Recipe, checked, context_from
 from contextpool.train.config import TrainConfig
 from contextpool.train.learning import learn_from_graph
-from contextpool.train.loop import Outcome, Progress, Trainer, Validate
+from contextpool.train.loop import Trainer, Validate
+from contextpool.train.progress import Outcome, Progress
 from contextpool.train.queries import TrainingQueries
 from contextpool.train.run_folder import RunFolder
 from contextpool.train.tracking import OnEvent, Tracker, chosen_tracker, tracked

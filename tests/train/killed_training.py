@@ -23,7 +23,7 @@ import torch
 from contextpool.experiment import resume, run_recipe
 from contextpool.recipe import Recipe
 from contextpool.train.config import TrainConfig
-from contextpool.train.loop import Progress
+from contextpool.train.progress import Progress
 from learning_worlds import CONTEXTS, family_dataset
 
 RECIPE = Recipe(

@@ -15,7 +15,7 @@ from contextpool.pool.batch import BatchBuilder, ContextConfig, QueryBatch
 from contextpool.pool.dropout import EdgeDropout
 from contextpool.recipe import Recipe
 from contextpool.train.config import TrainConfig
-from contextpool.train.loop import Progress
+from contextpool.train.progress import Progress
 from contextpool.train.queries import mixed_seed
 from learning_worlds import CONTEXTS, family_dataset, run_contents
 from learning_worlds import one_thread as one_thread

@@ -12,7 +12,7 @@ import pytest
 from contextpool.graph.graph import Graph
 from contextpool.models.base import Learning, LinkPredictor
 from contextpool.train.learning import learn_from_graph
-from contextpool.train.loop import Progress
+from contextpool.train.progress import Progress
 from contextpool.train.run_folder import RunFolder
 
 

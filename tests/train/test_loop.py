@@ -16,7 +16,8 @@ from contextpool.graph.graph import Graph
 from contextpool.models.base import LinkPredictor
 from contextpool.pool.batch import BatchBuilder, ContextConfig
 from contextpool.train.config import TrainConfig
-from contextpool.train.loop import Outcome, Progress, Trainer, Validate, learning_rate
+from contextpool.train.loop import Trainer, Validate, learning_rate
+from contextpool.train.progress import Outcome, Progress
 from contextpool.train.queries import TrainingQueries
 from contextpool.train.run_folder import RunFolder
 from learning_worlds import CONTEXTS, family_dataset, new_model

@@ -17,7 +17,7 @@ from contextpool.graph.graph import Graph
 from contextpool.graph.io import split
 from contextpool.recipe import Recipe
 from contextpool.train.config import TrainConfig
-from contextpool.train.loop import Progress
+from contextpool.train.progress import Progress
 from contextpool.train.run_folder import RunFolder
 from learning_worlds import CONTEXTS, families, family_dataset, run_contents
 from learning_worlds import one_thread as one_thread

@@ -17,7 +17,7 @@ from contextpool import experiment
 from contextpool.errors import ConfigError, MissingExtraError
 from contextpool.recipe import Recipe
 from contextpool.train.config import TrainConfig
-from contextpool.train.loop import Progress
+from contextpool.train.progress import Progress
 from contextpool.train.run_folder import RunFolder
 from contextpool.train.tracking import TRACKERS, Tracker, flattened
 from learning_worlds import family_dataset, run_contents
@@ -80,6 +80,16 @@ def test_a_tracker_is_told_the_config_every_epoch_and_the_end(tmp_path: Path) ->
     assert logged == [(each["epoch"], each["loss"], each["valid_mrr"]) for each in history(tmp_path / "run")]
     assert all(values.keys() == {"loss", "valid_mrr", "seconds"} for _, _, values in book.told[1:-1])
     assert book.told[-1] == ("finish", False)
+
+
+def test_a_tracker_is_told_the_snapshots_of_rules() -> None:
+    book = Notebook()
+    settings = {"paths": 2_000, "seconds": 0.0}
+    cp.train(family_dataset(), "anyburl", settings=settings, track=book)
+    logged = [(step, values) for what, step, values in book.told[1:-1] if what == "log"]
+    assert [step for step, _ in logged] == list(range(1, len(logged) + 1))
+    assert logged
+    assert all({"valid_mrr", "seconds", "rules"} <= values.keys() for _, values in logged)
 
 
 def test_a_tracker_needs_no_run_folder() -> None:

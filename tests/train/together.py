@@ -16,7 +16,7 @@ from contextpool.processes import Processes, joined
 from contextpool.recipe import Recipe
 from contextpool.train.config import TrainConfig
 from contextpool.train.distributed import check_same_weights
-from contextpool.train.loop import Progress
+from contextpool.train.progress import Progress
 from learning_worlds import CONTEXTS, family_dataset
 
 PIECES = 6

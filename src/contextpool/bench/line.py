@@ -21,7 +21,7 @@ from contextpool.evaluate.queries import batch_size_for, in_canonical_order
 from contextpool.evaluate.report import EvaluationReport
 from contextpool.predict import Predictor
 from contextpool.recipe_file import fingerprint
-from contextpool.train.loop import Progress
+from contextpool.train.progress import Progress
 from contextpool.train.run_folder import RunFolder
 from contextpool.triples.catalog import load_dataset
 from contextpool.triples.dataset import Dataset

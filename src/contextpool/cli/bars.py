@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from contextpool.train.loop import Progress
+    from contextpool.train.progress import Progress
 
 
 class TrainingBars:
@@ -40,7 +41,9 @@ class TrainingBars:
         """It is so far."""
         if key in self._running:
             mrr = "" if progress.mrr is None else f"  valid MRR {progress.mrr:.3f}"
-            state = f"epoch {progress.epoch}/{progress.epochs}  loss {progress.loss:.3f}{mrr}"
+            has_loss = not math.isnan(progress.loss)  # what learns rules has none
+            loss = f"  loss {progress.loss:.3f}" if has_loss else ""
+            state = f"epoch {progress.epoch}/{progress.epochs}{loss}{mrr}"
             self._bars.update(self._running[key], completed=progress.step, total=progress.steps, state=state)
 
     def end(self, key: Hashable) -> int:

@@ -17,7 +17,7 @@ from contextpool.cli.output import console, note, print_json, table
 if TYPE_CHECKING:
     from contextpool.predict import Predictor
     from contextpool.recipe import Recipe
-    from contextpool.train.loop import Progress
+    from contextpool.train.progress import Progress
     from contextpool.triples.dataset import Dataset
 
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")]

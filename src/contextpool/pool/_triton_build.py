@@ -19,7 +19,8 @@ from contextpool.context.selection import MaskSelector
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import inverse
 from contextpool.pool import _triton_candidates as candidates
-from contextpool.pool import _triton_kernels as kernels
+from contextpool.pool import _triton_pooling as pooling
+from contextpool.pool import _triton_walk as walking
 from contextpool.pool.candidates import RAW, features_of
 from contextpool.pool.dropout import DropRule, EdgeDropout
 from contextpool.pool.incidence import cached_per_graph, incidence_of
@@ -214,7 +215,7 @@ def decide(
     own_column = torch.empty_like(own_row)
     relevance = torch.empty(num_queries, 5, num_directed, dtype=torch.float32, device=graph.device)
     if num_queries and num_directed:
-        kernels.decide_kernel[(num_queries, cdiv(num_directed, BLOCK))](
+        pooling.decide_kernel[(num_queries, cdiv(num_directed, BLOCK))](
             query_relation, left_out, graph.edge_head, graph.edge_tail, graph.edge_inverse, counts.only_one,
             counts.words, counts.both, threshold, counts.shrinking, own_row, own_column, relevance,
             graph.num_relations, counts.words.size(1),
@@ -233,20 +234,20 @@ def pooled_flags(walk: Walkers, decisions: Decisions, num_hops: int, layered: bo
     if not leaving.numel():
         return flags * (num_hops if layered else 1)
     answers = (decisions.mask, decisions.own_row, decisions.own_column)
-    kernels.first_leave_kernel[(num_queries,)](
+    pooling.first_leave_kernel[(num_queries,)](
         walk.head, walk.relation, *answers, incidence.entity_start, incidence.pair_relation, leaving, flags[0],
         graph.num_relations, incidence.num_pairs, BLOCK=64,
     )  # fmt: skip
     for _ in range(1, num_hops):
         arriving = torch.zeros(shape, dtype=torch.int32, device=graph.device)
-        kernels.arrive_kernel[(cdiv(graph.num_edges, BLOCK), num_queries)](
+        pooling.arrive_kernel[(cdiv(graph.num_edges, BLOCK), num_queries)](
             leaving, incidence.edge_pair, incidence.edge_arrival, graph.edge_inverse, graph.edge_relation,
             walk.hidden, *walk.drops, arriving, graph.num_edges, incidence.num_pairs, 2 * graph.num_relations,
             DROPS=walk.drop is not None, BLOCK=BLOCK,
         )  # fmt: skip
         if layered:
             flags.append(torch.zeros_like(flags[0]))
-        kernels.leave_kernel[(cdiv(incidence.num_pairs, BLOCK), num_queries)](
+        pooling.leave_kernel[(cdiv(incidence.num_pairs, BLOCK), num_queries)](
             walk.relation, *answers, incidence.entity_start, incidence.pair_entity, incidence.pair_relation,
             arriving, leaving, flags[-1], graph.num_relations, incidence.num_pairs,
             UNITE=not layered, BLOCK=BLOCK,
@@ -267,7 +268,7 @@ def propagate(walkers: Walkers, num_layers: int, flags: list[Tensor], layered: b
     row_start = torch.zeros(len(order) + 1, dtype=torch.int64, device=device)
     degree = torch.zeros(len(order), dtype=torch.int64, device=device)
     if len(order) and graph.num_edges:
-        kernels.degree_kernel[(cdiv(len(order), BLOCK),)](
+        walking.degree_kernel[(cdiv(len(order), BLOCK),)](
             order, graph.row_start, sizes, degree, len(order), num_entities, num_layers, BLOCK=BLOCK
         )
     torch.cumsum(degree, 0, out=row_start[1:])
@@ -278,7 +279,7 @@ def propagate(walkers: Walkers, num_layers: int, flags: list[Tensor], layered: b
     incidence = incidence_of(graph)
     views = torch.zeros(num_edges, dtype=torch.uint8, device=device)
     if num_nodes and num_edges:
-        kernels.fill_kernel[(cdiv(graph.num_edges, BLOCK), num_queries)](
+        walking.fill_kernel[(cdiv(graph.num_edges, BLOCK), num_queries)](
             number, graph.row_start, graph.edge_head, graph.edge_tail, graph.edge_relation, graph.edge_inverse,
             incidence.edge_arrival, flags[0] if flags else views, walkers.hidden, *walkers.drops, row_start,
             *columns, views, num_nodes, layer_sizes[-2], graph.num_edges, num_entities, incidence.num_pairs,
@@ -332,7 +333,7 @@ def _first_hops(walk: Walkers, num_layers: int) -> Tensor:
     first_hop.scatter_(1, walk.head[:, None], 0)
     if num_queries and graph.num_edges:
         for hop in range(1, num_layers + 1):
-            kernels.reach_kernel[(cdiv(graph.num_edges, BLOCK), num_queries)](
+            walking.reach_kernel[(cdiv(graph.num_edges, BLOCK), num_queries)](
                 first_hop, graph.edge_head, graph.edge_tail, graph.edge_inverse, graph.edge_relation, walk.hidden,
                 *walk.drops, hop, graph.num_entities, graph.num_edges, 2 * graph.num_relations,
                 DROPS=walk.drop is not None, BLOCK=BLOCK,

@@ -8,7 +8,8 @@ from typing import Any
 
 from contextpool.graph.graph import Graph
 from contextpool.models.base import Learning, LinkPredictor
-from contextpool.train.loop import Outcome, Progress, Validate
+from contextpool.train.loop import Validate
+from contextpool.train.progress import Outcome, Progress
 from contextpool.train.run_folder import RunFolder
 
 PARTS = 1_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -16,9 +16,8 @@ from contextpool.errors import CheckpointError, NonFiniteError
 from contextpool.models.base import LinkPredictor
 from contextpool.pool._backend import has_triton
 from contextpool.pool.batch import BatchBuilder, QueryBatch
-from contextpool.pool.dropout import EdgeDropout
 from contextpool.processes import Processes
-from contextpool.train._device import Launched, arithmetic, tensors_of
+from contextpool.train._device import Launched, arithmetic
 from contextpool.train.averaging import LastWeights
 from contextpool.train.config import TrainConfig
 from contextpool.train.distributed import Piece, Pieces, check_same_weights, mean_over_pieces
@@ -31,6 +30,8 @@ from contextpool.train.optimizer import (
     optimizer_tensors,
     set_rate,
 )
+from contextpool.train.preparing import Preparation
+from contextpool.train.progress import Outcome, Position, Progress
 from contextpool.train.queries import TrainingQueries, epoch_batches, mixed_seed
 from contextpool.train.run_folder import RunFolder
 
@@ -39,47 +40,6 @@ STEPS_IN_FLIGHT = 2
 
 Validate = Callable[[LinkPredictor], float]
 """Validation MRR of a model; made by whoever knows how to evaluate."""
-
-
-@dataclass
-class Position:
-    """Where a run is; with the weights and the optimizer all that resuming needs."""
-
-    epoch: int = 0
-    """Epochs finished."""
-    step: int = 0
-    """Steps finished in the current epoch."""
-    total_steps: int = 0
-    best_mrr: float = -1.0
-    best_epoch: int = 0
-    stale_epochs: int = 0
-    loss_sum: float = 0.0
-    """Over the current epoch's steps."""
-    history: list[dict[str, Any]] = field(default_factory=list)
-    """One entry per finished epoch: loss and validation MRR."""
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What a progress bar shows."""
-
-    epoch: int
-    epochs: int
-    step: int
-    steps: int
-    loss: float
-    mrr: float | None
-    seconds_left: float
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What training came to; the model holds the weights of the best epoch."""
-
-    best_mrr: float
-    best_epoch: int
-    epochs: int
-    history: list[dict[str, Any]]
 
 
 class Trainer:
@@ -115,12 +75,12 @@ class Trainer:
         self._started = time.perf_counter()
         self._steps_here = 0
         self._unsettled: deque[Launched] = deque()
-        device = builder.graph.device
-        self._side = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._preparation = Preparation(self.queries, builder, self.pieces, config, seed)
+        self._on_cuda = builder.graph.device.type == "cuda"
         simple = config.loss == "softmax" and not config.deterministic and has_triton()
         self._graphed = (
             GraphedStep(self._updated, self._rehearsed)
-            if self._side is not None and simple and model.takes_padding and not self.pieces.are_several
+            if self._on_cuda and simple and model.takes_padding and not self.pieces.are_several
             else None
         )
 
@@ -144,7 +104,7 @@ class Trainer:
         device = self.builder.graph.device
         batches = epoch_batches(len(self.queries), self.config.batch_size, self.seed, place.epoch, device)
         self.model.train()
-        for step in self._prepared_ahead(batches[place.step :]):
+        for step in self._preparation.ahead(batches[place.step :], place.epoch, place.step + 1):
             self._step(*step)
             place.step += 1
             place.total_steps += 1
@@ -166,48 +126,13 @@ class Trainer:
                 batches = epoch_batches(
                     len(self.queries), self.config.batch_size, self.seed, self.position.epoch, device
                 )
-                for step in self._prepared_ahead(batches[:count]):
+                for step in self._preparation.ahead(
+                    batches[:count], self.position.epoch, self.position.step + 1
+                ):
                     self._step(*step)
                     count -= 1
                 self.position.epoch += 1
             self._settle()
-
-    def _prepared_ahead(self, batches: Sequence[Tensor]) -> Iterator[tuple[Tensor, tuple[Piece, ...]]]:
-        """The rows of each batch, and this process's pieces of it.
-
-        On CUDA the next one is built while the device is at this one.
-        """
-        coming, first = None, self.position.step + 1
-        for number, rows in enumerate(batches):
-            current = coming if coming is not None else self._prepare(rows, first + number)
-            coming = None
-            yield rows, current
-            if self._side is not None and number + 1 < len(batches):
-                coming = self._prepare(batches[number + 1], first + number + 1)
-
-    def _prepare(self, rows: Tensor, step: int) -> tuple[Piece, ...]:
-        """The batch of step 1, 2, ... of the current epoch."""
-        if self._side is None:
-            return self._built(rows, step)
-        main = torch.cuda.current_stream(rows.device)
-        with torch.cuda.stream(self._side):
-            built = self._built(rows, step)
-        main.wait_stream(self._side)
-        for tensor in tensors_of(built):
-            tensor.record_stream(main)
-        return built
-
-    def _built(self, rows: Tensor, step: int) -> tuple[Piece, ...]:
-        return tuple(self._built_piece(rows, step, number) for number in self.pieces.own)
-
-    def _built_piece(self, rows: Tensor, step: int, number: int) -> Piece:
-        place = self.pieces.bounds(number, len(rows))
-        batch, dropout = self.queries.batch(rows[place]), None
-        if self.config.edge_dropout:
-            seed = mixed_seed(self.seed, self.position.epoch, step)
-            dropout = EdgeDropout(self.config.edge_dropout, seed, self.config.edge_dropout_by, place.start)
-        built = self.builder.build(batch.head, batch.relation, batch.hidden_edge, dropout=dropout)
-        return Piece(number, batch, built)
 
     def _step(self, rows: Tensor, own: tuple[Piece, ...]) -> None:
         """One update; all its randomness comes from (seed, epoch, step), and the number of the piece."""
@@ -224,7 +149,7 @@ class Trainer:
             else:
                 launched = self._updated_at_once(own[0], sampled)
         self._unsettled.append(Launched(self.position.step + 1, *launched))
-        self._settle(0 if self._side is None else STEPS_IN_FLIGHT)
+        self._settle(STEPS_IN_FLIGHT if self._on_cuda else 0)
 
     def _updated_at_once(self, whole: Piece, sampled: Sampled | None) -> tuple[Tensor, Tensor]:
         recorded = None if self._graphed is None else self._graphed.step(whole.queries, whole.prepared)
@@ -253,10 +178,10 @@ class Trainer:
 
     def _stepped(self, loss: Tensor) -> tuple[Tensor, Tensor]:
         """The weights moved by the gradient they hold. On the CPU a bad number stops before they are."""
-        if self._side is None:
+        if not self._on_cuda:
             self._check_finite("the loss", float(loss), self.position.step + 1)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm or math.inf)
-        if self._side is None:
+        if not self._on_cuda:
             self._check_finite("the gradient's norm", float(norm), self.position.step + 1)
         self.optimizer.step()
         return loss, norm

@@ -1,6 +1,7 @@
 """Curves of a training elsewhere than in events.jsonl: TensorBoard, MLflow, Weights & Biases. Off unless asked for.
 
-A tracker is told the run's config once, then the numbers of each epoch. Its package is imported when it is chosen.
+A tracker is told the run's config once, then the numbers of each epoch, or of each snapshot of what learns rules. Its
+package is imported when it is chosen.
 It may not cost a run its result: what fails once training goes on is told on stderr, and tracking ends.
 """
 
@@ -33,7 +34,7 @@ class Tracker(Protocol):
         ...
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """After each epoch; `step` counts epochs from 1. A resumed run may log one again."""
+        """After each epoch or snapshot; `step` counts them from 1. A resumed run may log one again."""
         ...
 
     def finish(self, failed: bool = False) -> None:
@@ -179,8 +180,8 @@ class _Guarded:
         self._has_failed = False
 
     def log_event(self, event: dict[str, Any]) -> None:
-        if event.get("event") == "epoch":
-            values = {key: float(event[key]) for key in ("loss", "valid_mrr", "seconds")}
+        if event.get("event") in ("epoch", "snapshot"):
+            values = {key: float(event[key]) for key in event if key not in ("event", "epoch", "time")}
             self.attempt(lambda: self._tracker.log(int(event["epoch"]), values))
 
     def attempt(self, action: Callable[[], None]) -> None:

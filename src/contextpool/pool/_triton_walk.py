@@ -1,0 +1,147 @@
+"""The Triton kernels behind `pool._triton_build`: the walk of a batch.
+
+Flags are one byte (or one int32) a (query, entity) or (query, pair), with a bit per context view, so all views
+are pooled at once. Query b does not see edge hidden[b] nor its inverse; -1 hides nothing. With DROPS, it does not see
+the facts either that `dropout.DropRule` drops.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _mixed(value):
+    """`graph.hashing.mixed`: int64 -> int64 in [0, 2**32)."""
+    value = value & 0xFFFFFFFF
+    value = ((value ^ (value >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
+    value = ((value ^ (value >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF
+    return value ^ (value >> 16)
+
+
+@triton.jit
+def _kept(ok, edge, query, edge_inverse, edge_relation, salt, threshold, num_directed):
+    """Those of the edges that are `ok` which a query does not drop."""
+    back = tl.load(edge_inverse + edge, mask=ok, other=0)
+    relation = tl.load(edge_relation + edge, mask=ok, other=0)
+    fact = tl.minimum(edge, back).to(tl.int64)
+    hashed = _mixed(_mixed(fact) ^ tl.load(salt + query))
+    return ok & (hashed >= tl.load(threshold + query * num_directed + relation, mask=ok, other=0))
+
+
+@triton.jit(do_not_specialize=["hop", "num_entities", "num_edges", "num_directed"])
+def reach_kernel(
+    first_hop,  # [B, N] uint8, 255 where not reached yet
+    edge_head,
+    edge_tail,
+    edge_inverse,
+    edge_relation,
+    hidden,  # [B] int64
+    salt,  # [B] int64, or anything without DROPS
+    threshold,  # [B, 2R] int64, or anything without DROPS
+    hop,
+    num_entities,
+    num_edges,
+    num_directed,
+    DROPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Entities one edge away from those reached at `hop - 1`. Every edge looks from its head at its tail."""
+    query = tl.program_id(1).to(tl.int64)
+    edge = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    hiding = tl.load(hidden + query)
+    back = tl.load(edge_inverse + tl.maximum(hiding, 0))
+    ok = (edge < num_edges) & ((hiding < 0) | ((edge != hiding) & (edge != back)))
+    if DROPS:
+        ok = _kept(ok, edge, query, edge_inverse, edge_relation, salt, threshold, num_directed)
+    row = first_hop + query * num_entities
+    tail = tl.load(edge_tail + edge, mask=ok, other=0)
+    head = tl.load(edge_head + edge, mask=ok, other=0)
+    arrives = tl.load(row + tail, mask=ok, other=255).to(tl.int32) == hop - 1
+    is_new = ok & arrives
+    is_new = is_new & (tl.load(row + head, mask=is_new, other=0).to(tl.int32) == 255)
+    tl.store(row + head, (tl.zeros([BLOCK], dtype=tl.int32) + hop).to(tl.uint8), mask=is_new)
+
+
+@triton.jit(do_not_specialize=["num_nodes", "num_entities", "num_layers"])
+def degree_kernel(
+    node_place,  # [B * N] int64, node -> query * N + entity
+    row_start,
+    layer_sizes,  # [L + 1] int64
+    degree,  # [B * N] int64
+    num_nodes,
+    num_entities,
+    num_layers,
+    BLOCK: tl.constexpr,
+):
+    """The length of each node's row; 0 for what was not reached."""
+    node = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
+    ok = node < num_nodes
+    reached = ok & (node < tl.load(layer_sizes + num_layers))
+    entity = tl.load(node_place + node, mask=reached, other=0) % num_entities
+    length = tl.load(row_start + entity + 1, mask=reached, other=0) - tl.load(
+        row_start + entity, mask=reached, other=0
+    )
+    tl.store(degree + node, length, mask=ok)
+
+
+@triton.jit(
+    do_not_specialize=["num_nodes", "num_sources", "num_edges", "num_entities", "num_pairs", "num_directed"]
+)
+def fill_kernel(
+    number,  # [B, N] int32, the node of each entity
+    row_start,
+    edge_head,
+    edge_tail,
+    edge_relation,
+    edge_inverse,
+    edge_arrival,
+    pooled,  # [B, P] uint8, or anything without views
+    hidden,
+    salt,
+    threshold,
+    node_start,  # [B * N + 1] int64
+    edge_source,  # [K] int32
+    walked_relation,  # [K] int32
+    edge_back,  # [K] int32
+    edge_views,  # [K] uint8
+    num_nodes,
+    num_sources,
+    num_edges,
+    num_entities,
+    num_pairs,
+    num_directed,
+    HAS_VIEWS: tl.constexpr,
+    DROPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Writes the edges into each node, in the order of its own row: every edge looks from its head at its tail."""
+    query = tl.program_id(1).to(tl.int64)
+    edge = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    ok = edge < num_edges
+    head = tl.load(edge_head + edge, mask=ok, other=0).to(tl.int64)
+    row = number + query * num_entities
+    node = tl.load(row + head, mask=ok, other=2147483647)
+    ok = ok & (node < num_nodes)
+    slot = (
+        tl.load(node_start + node.to(tl.int64), mask=ok, other=0)
+        + edge
+        - tl.load(row_start + head, mask=ok, other=0)
+    )
+    tail = tl.load(edge_tail + edge, mask=ok, other=0)
+    hiding = tl.load(hidden + query)
+    hidden_back = tl.load(edge_inverse + tl.maximum(hiding, 0))
+    seen = ok & ((hiding < 0) | ((edge != hiding) & (edge != hidden_back)))
+    if DROPS:
+        seen = _kept(seen, edge, query, edge_inverse, edge_relation, salt, threshold, num_directed)
+    source = tl.load(row + tail, mask=seen, other=2147483647)
+    source = tl.where(source < num_sources, source, 2147483647)
+    back = tl.load(edge_inverse + edge, mask=ok, other=0)
+    tl.store(edge_source + slot, source, mask=ok)
+    tl.store(walked_relation + slot, tl.load(edge_relation + back, mask=ok, other=0), mask=ok)
+    tl.store(edge_back + slot, edge, mask=ok)
+    if HAS_VIEWS:
+        arrival = tl.load(edge_arrival + edge, mask=seen, other=0)
+        bits = tl.load(pooled + query * num_pairs + arrival, mask=seen, other=0)
+        tl.store(edge_views + slot, bits, mask=ok)
