@@ -13,19 +13,15 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from contextpool.bench import plots
+
 PANELS = {
     "edges": "directed edges (batch 16, 3 layers)",
     "batch": "queries a batch (fb237_v1, 6 layers)",
     "layers": "layers (fb237_v1, batch 64)",
 }
-STYLE = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.grid": True,
-    "grid.color": "#e2e8f0",
-    "svg.hashsalt": "contextpool",
-    "svg.fonttype": "none",
-}
+STYLE = plots.STYLE | {"axes.spines.right": True}
+"""The right axis has a scale, too."""
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
@@ -38,11 +34,13 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
     for panel, (kind, title) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
         points = [row for row in rows if row.get("scaling") == kind]
         at = [row["value"] for row in points]
-        panel.plot(at, [row["ms"] for row in points], "o-", color="#2b6cb0", label="ms a step")
+        panel.plot(at, [row["ms"] for row in points], "o-", color=plots.COLOURS[0], label="ms a step")
         panel.set(xlabel=title, ylabel="ms a step" if kind == "edges" else "", yscale="log")
         panel.set_xscale("linear" if kind == "layers" else "log")
         memory = panel.twinx()
-        memory.plot(at, [row["peak_gib"] for row in points], "s--", color="#dd6b20", label="GiB at the peak")
+        memory.plot(
+            at, [row["peak_gib"] for row in points], "s--", color=plots.COLOURS[1], label="GiB at the peak"
+        )
         memory.set(ylabel="GiB at the peak" if kind == "layers" else "", yscale="log")
         memory.grid(visible=False)
     return figure

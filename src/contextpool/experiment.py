@@ -217,7 +217,7 @@ class Experiment:
         self.outcome = outcome
         fitted = fit_calibration(
             self._selection_scorer,
-            self._selection_queries,
+            selection_queries(self.recipe, self.dataset),
             self.dataset.validation_filter,
             device=self.device,
             seed=self.seed,
@@ -259,7 +259,7 @@ class Experiment:
         def validate(model: LinkPredictor) -> float:
             report = evaluate_scorer(
                 self._selection_scorer,
-                self._selection_queries,
+                selection_queries(self.recipe, self.dataset),
                 self.dataset.validation_filter,
                 batch_size=self.recipe.train.batch_size,
                 device=self.device,
@@ -268,11 +268,6 @@ class Experiment:
             return report.mrr
 
         return validate
-
-    @cached_property
-    def _selection_queries(self) -> Triples:
-        facts, number = self.dataset.validation_queries, self.recipe.train.valid_facts
-        return facts.sample(number) if number else facts
 
     @cached_property
     def _selection_scorer(self) -> Scorer:
@@ -377,9 +372,14 @@ def _evaluated(scorer: Scorer, data: Dataset, protocol: Protocol, **options: Any
     return evaluate_scorer(scorer, queries, known, processes=current(), **options)
 
 
+def selection_queries(recipe: Recipe, dataset: Dataset) -> Triples:
+    """What validation and calibration ask."""
+    facts, number = dataset.validation_queries, recipe.train.valid_facts
+    return facts.sample(number) if number else facts
+
+
 def model_card(recipe: Recipe, dataset: Dataset, seed: int, metrics: Mapping[str, Any]) -> str:
     """README.md of a run."""
-    asked = min(len(dataset.validation_queries), recipe.train.valid_facts or len(dataset.validation_queries))
     context = "no context" if recipe.context is None else f"context with {recipe.context.num_views} views"
     valid = (
         "not trained"
@@ -391,7 +391,7 @@ def model_card(recipe: Recipe, dataset: Dataset, seed: int, metrics: Mapping[str
         f"A contextpool run: {recipe.model}, {context}, seed {seed}.\n\n"
         f"- training graph: {len(dataset.training_graph):,} facts, {len(dataset.relations):,} relations\n"
         f"- training queries: {len(dataset.training_queries):,}, each hidden from itself\n"
-        f"- selection: {asked:,} queries, validation MRR {valid}\n\n"
+        f"- selection: {len(selection_queries(recipe, dataset)):,} queries, validation MRR {valid}\n\n"
         "The model knows relations, never entities: it answers on graphs of new entities with these relations.\n\n"
         '```python\nimport contextpool as cp\n\npredictor = cp.load(".")\n'
         'predictor.predict(cp.read_graph("new.tsv"), head="...", relation="...")\n```\n'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -69,6 +70,14 @@ def apart(one: Tensor, other: Tensor) -> float:
     return float((one - other).norm() / one.norm().clamp(min=1e-2))
 
 
+def assert_fused_is_plain(given: dict[str, Tensor], degrees: list[Tensor], *options: Any) -> None:
+    expected, expected_grads = updated(given, degrees, *options, "reference")
+    found, grads = updated(given, degrees, *options, "triton")
+    assert apart(expected, found) < 1e-4
+    for name, grad in expected_grads.items():
+        assert apart(grad, grads[name]) < 1e-2, name
+
+
 @needs_triton
 @pytest.mark.parametrize(("streams", "reductions", "scalers", "norm", "short_cut"), OPTIONS)
 def test_the_fused_update_is_the_plain_one(
@@ -79,11 +88,7 @@ def test_the_fused_update_is_the_plain_one(
         generator = torch.Generator().manual_seed(dim)
         degrees = [torch.randint(1, 50, (ROWS,), generator=generator) for _ in range(streams)]
         options = (scalers, norm == "norm", short_cut == "short cut")
-        expected, expected_grads = updated(given, degrees, *options, "reference")
-        found, grads = updated(given, degrees, *options, "triton")
-        assert apart(expected, found) < 1e-4
-        for name, grad in expected_grads.items():
-            assert apart(grad, grads[name]) < 1e-2, name
+        assert_fused_is_plain(given, degrees, *options)
 
 
 @needs_triton
@@ -97,11 +102,7 @@ def test_products_cut_into_columns_are_the_whole_ones(numbers: int, monkeypatch:
     assert triton_update.FORWARD.options(16, 64)["C"] == numbers // 16
     given = update_inputs(3, 2, 4, 3, 16)
     degrees = [torch.arange(1, ROWS + 1), torch.full((ROWS,), 2)]
-    expected, expected_grads = updated(given, degrees, 3, True, True, "reference")
-    found, grads = updated(given, degrees, 3, True, True, "triton")
-    assert apart(expected, found) < 1e-4
-    for name, grad in expected_grads.items():
-        assert apart(grad, grads[name]) < 1e-2, name
+    assert_fused_is_plain(given, degrees, 3, True, True)
 
 
 @needs_triton

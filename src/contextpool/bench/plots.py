@@ -20,7 +20,7 @@ from contextpool.triples.reader import atomic_file
 COLOURS = ("#2b6cb0", "#dd6b20", "#2f855a", "#6b46c1")
 MARKERS = ("o", "s", "D", "^")
 """Told apart without colour, too."""
-_RC = {
+STYLE = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -42,7 +42,7 @@ def write_plots(results: Results, folder: Path) -> list[Path]:
         raise MissingExtraError("matplotlib", "plot", "Drawing the results") from None
     written = []
     for name, draw in DRAWN.items():
-        with rc_context(_RC):
+        with rc_context(STYLE):
             figure = Figure(figsize=(10, 6), layout="constrained")
             if not draw(figure, results):
                 continue

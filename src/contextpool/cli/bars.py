@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -40,10 +39,9 @@ class TrainingBars:
     def update(self, key: Hashable, progress: Progress) -> None:
         """It is so far."""
         if key in self._running:
-            mrr = "" if progress.mrr is None else f"  valid MRR {progress.mrr:.3f}"
-            has_loss = not math.isnan(progress.loss)  # what learns rules has none
-            loss = f"  loss {progress.loss:.3f}" if has_loss else ""
-            state = f"epoch {progress.epoch}/{progress.epochs}{loss}{mrr}"
+            mrr = "" if progress.mrr is None else f"valid MRR {progress.mrr:.3f}"
+            shown = (f"epoch {progress.epoch}/{progress.epochs}", progress.shown_loss, mrr)
+            state = "  ".join(filter(None, shown))
             self._bars.update(self._running[key], completed=progress.step, total=progress.steps, state=state)
 
     def end(self, key: Hashable) -> int:

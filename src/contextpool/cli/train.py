@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -183,14 +182,15 @@ def training_bar() -> Iterator[Any]:
 
         def update(progress: Progress) -> None:
             mrr = "-" if progress.mrr is None else f"{progress.mrr:.3f}"
-            loss = "" if math.isnan(progress.loss) else f"loss {progress.loss:.3f}  "
             left = f"{int(progress.seconds_left) // 60}:{int(progress.seconds_left) % 60:02}"
             bar.update(
                 task,
                 description=f"epoch {progress.epoch}/{progress.epochs}",
                 completed=progress.step,
                 total=progress.steps,
-                state=f"{loss}valid MRR {mrr}  at most {left} left",
+                state="  ".join(
+                    filter(None, (progress.shown_loss, f"valid MRR {mrr}", f"at most {left} left"))
+                ),
             )
 
         yield update

@@ -7,7 +7,7 @@ groups of edges in a fixed order instead, which costs about twice the time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -144,8 +144,8 @@ class _Launch:
         if not len(hop.hubs):
             yield short
             return
-        with _Aside(hop.edge_source.device) as aside:
-            with aside.stream():
+        with _aside(hop.edge_source.device) as second_stream:
+            with second_stream:
                 yield by_row[(len(hop.hubs), self.num_streams)], hop.hubs, self.long_rows
             yield short
 
@@ -283,24 +283,19 @@ class _Launch:
 _NAMES = ("sum", "mean", "max", "min", "std")
 
 
-class _Aside:
-    """A block in which some launches go to a second stream: they start with the block, and all are done after it."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.main = torch.cuda.current_stream(device) if device.type == "cuda" else None
-        self.side = None if self.main is None else _side_stream(device, self.main.cuda_stream)
-
-    def __enter__(self) -> _Aside:
-        if self.main is not None and self.side is not None:
-            self.side.wait_stream(self.main)
-        return self
-
-    def stream(self) -> AbstractContextManager[Any]:
-        return nullcontext() if self.side is None else torch.cuda.stream(self.side)
-
-    def __exit__(self, *_: object) -> None:
-        if self.main is not None and self.side is not None:
-            self.main.wait_stream(self.side)
+@contextmanager
+def _aside(device: torch.device) -> Iterator[AbstractContextManager[Any]]:
+    """A block with a second stream for some of its launches: they start with the block, and all are done after it."""
+    if device.type != "cuda":
+        yield nullcontext()
+        return
+    main = torch.cuda.current_stream(device)
+    side = _side_stream(device, main.cuda_stream)
+    side.wait_stream(main)
+    try:
+        yield torch.cuda.stream(side)
+    finally:
+        main.wait_stream(side)
 
 
 @lru_cache(maxsize=16)

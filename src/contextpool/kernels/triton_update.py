@@ -32,6 +32,7 @@ class Tiling(NamedTuple):
 FORWARD = Tiling(64, 4096)
 BACKWARD = Tiling(32, 4096)
 WEIGHTS = Tiling(64, 4096)
+"""Products alone gain from more rows, the backward pass holds so much beside that it wants fewer."""
 PROGRAMS = 264
 """Two for each multiprocessor of the largest cards: as many partial sums are added at the end."""
 
@@ -84,16 +85,16 @@ class _Update(torch.autograd.Function):
         received = stacked(results)  # [S, M, N, D]
         num_streams, num_rows, num_reductions, dim = received.shape
         state = state.contiguous()
+        width = num_reductions * dim
         ctx.options = {
             "NUM_STREAMS": num_streams,
             "D": dim,
-            "W": num_reductions * dim,
+            "W": width,
             "SCALERS": weights.scalers,
             "PRECISION": "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32",
         }
         ctx.flags = {"HAS_NORM": norm_weight is not None, "SHORT_CUT": short_cut}
         ctx.norm_eps, ctx.log_degree = weights.norm_eps, weights.log_degree
-        tiling = FORWARD.options(dim, num_reductions * dim)
         needs_grad = any(ctx.needs_input_grad)
         update = torch.empty(num_rows if needs_grad else 0, dim, dtype=torch.float32, device=state.device)
         result = torch.empty(num_rows, dim, dtype=dtype, device=state.device)
@@ -102,7 +103,7 @@ class _Update(torch.autograd.Function):
                 state, received, degree, own_weight, own_bias, weight,
                 own_bias if norm_weight is None else norm_weight, own_bias if norm_bias is None else norm_bias,
                 weights.log_degree, update, result, sizes, num_rows, weights.norm_eps, MIN_SCALE,
-                KEEP=needs_grad, **ctx.options, **ctx.flags, **tiling,
+                KEEP=needs_grad, **ctx.options, **ctx.flags, **FORWARD.options(dim, width),
             )  # fmt: skip
         ctx.save_for_backward(
             state, weight, own_weight, own_bias, norm_weight, norm_bias, degree, sizes, update, received
@@ -116,6 +117,7 @@ class _Update(torch.autograd.Function):
             ctx.saved_tensors
         )
         num_streams, num_rows, num_reductions, dim = received.shape
+        width = num_reductions * dim
         grad = grad.contiguous()
         grad_update = torch.empty_like(update)
         grad_state = torch.empty(state.shape, dtype=torch.float32, device=state.device)
@@ -129,11 +131,10 @@ class _Update(torch.autograd.Function):
             own_bias if norm_weight is None else norm_weight, own_bias if norm_bias is None else norm_bias,
             ctx.log_degree, grad_update, grad_state, grad_received, vectors,
             sizes, num_rows, ctx.norm_eps, MIN_SCALE, **ctx.options, **ctx.flags,
-            **BACKWARD.options(dim, num_reductions * dim),
+            **BACKWARD.options(dim, width),
         )  # fmt: skip
-        tiling = WEIGHTS.options(dim, num_reductions * dim)
-        parts = num_streams * num_reductions * dim // tiling["C"]
-        kernels.update_weights[(few, parts + 1)](
+        tiling = WEIGHTS.options(dim, width)
+        kernels.update_weights[(few, num_streams * (width // tiling["C"]) + 1)](
             grad_update, state, received, degree, ctx.log_degree, matrices, sizes, num_rows, matrices.size(1),
             MIN_SCALE, **ctx.options, **tiling,
         )  # fmt: skip

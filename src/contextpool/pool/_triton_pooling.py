@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from contextpool.pool._triton_walk import _kept
+from contextpool.pool._triton_walk import _seen
 
 
 @triton.jit
@@ -223,11 +223,9 @@ def arrive_kernel(
     """Edges of the hop arrive at (tail, inverse relation); every edge looks back along its own inverse."""
     query = tl.program_id(1).to(tl.int64)
     edge = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    hiding = tl.load(hidden + query)
-    back = tl.load(edge_inverse + tl.maximum(hiding, 0))
-    ok = (edge < num_edges) & ((hiding < 0) | ((edge != hiding) & (edge != back)))
-    if DROPS:
-        ok = _kept(ok, edge, query, edge_inverse, edge_relation, salt, threshold, num_directed)
+    ok = _seen(
+        edge < num_edges, edge, query, hidden, edge_inverse, edge_relation, salt, threshold, num_directed, DROPS
+    )  # fmt: skip
     row = query * num_pairs
     bits = tl.load(leaving + row + tl.load(edge_arrival + edge, mask=ok, other=0), mask=ok, other=0)
     some = ok & (bits != 0)

@@ -30,6 +30,19 @@ def _kept(ok, edge, query, edge_inverse, edge_relation, salt, threshold, num_dir
     return ok & (hashed >= tl.load(threshold + query * num_directed + relation, mask=ok, other=0))
 
 
+@triton.jit
+def _seen(
+    ok, edge, query, hidden, edge_inverse, edge_relation, salt, threshold, num_directed, DROPS: tl.constexpr
+):
+    """Those of the edges that are `ok` which a query sees: neither hidden from it nor dropped."""
+    hiding = tl.load(hidden + query)
+    back = tl.load(edge_inverse + tl.maximum(hiding, 0))
+    seen = ok & ((hiding < 0) | ((edge != hiding) & (edge != back)))
+    if DROPS:
+        seen = _kept(seen, edge, query, edge_inverse, edge_relation, salt, threshold, num_directed)
+    return seen
+
+
 @triton.jit(do_not_specialize=["hop", "num_entities", "num_edges", "num_directed"])
 def reach_kernel(
     first_hop,  # [B, N] uint8, 255 where not reached yet
@@ -50,11 +63,9 @@ def reach_kernel(
     """Entities one edge away from those reached at `hop - 1`. Every edge looks from its head at its tail."""
     query = tl.program_id(1).to(tl.int64)
     edge = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    hiding = tl.load(hidden + query)
-    back = tl.load(edge_inverse + tl.maximum(hiding, 0))
-    ok = (edge < num_edges) & ((hiding < 0) | ((edge != hiding) & (edge != back)))
-    if DROPS:
-        ok = _kept(ok, edge, query, edge_inverse, edge_relation, salt, threshold, num_directed)
+    ok = _seen(
+        edge < num_edges, edge, query, hidden, edge_inverse, edge_relation, salt, threshold, num_directed, DROPS
+    )  # fmt: skip
     row = first_hop + query * num_entities
     tail = tl.load(edge_tail + edge, mask=ok, other=0)
     head = tl.load(edge_head + edge, mask=ok, other=0)
@@ -130,11 +141,7 @@ def fill_kernel(
         - tl.load(row_start + head, mask=ok, other=0)
     )
     tail = tl.load(edge_tail + edge, mask=ok, other=0)
-    hiding = tl.load(hidden + query)
-    hidden_back = tl.load(edge_inverse + tl.maximum(hiding, 0))
-    seen = ok & ((hiding < 0) | ((edge != hiding) & (edge != hidden_back)))
-    if DROPS:
-        seen = _kept(seen, edge, query, edge_inverse, edge_relation, salt, threshold, num_directed)
+    seen = _seen(ok, edge, query, hidden, edge_inverse, edge_relation, salt, threshold, num_directed, DROPS)
     source = tl.load(row + tail, mask=seen, other=2147483647)
     source = tl.where(source < num_sources, source, 2147483647)
     back = tl.load(edge_inverse + edge, mask=ok, other=0)

@@ -21,13 +21,8 @@ class Preparation:
     def __init__(
         self, queries: TrainingQueries, builder: BatchBuilder, pieces: Pieces, config: TrainConfig, seed: int
     ) -> None:
-        self.queries, self.builder, self.pieces, self.config, self.seed = (
-            queries,
-            builder,
-            pieces,
-            config,
-            seed,
-        )
+        self.queries, self.builder, self.pieces = queries, builder, pieces
+        self.config, self.seed = config, seed
         device = builder.graph.device
         self.side = torch.cuda.Stream(device) if device.type == "cuda" else None
         """On which batches are built, beside the steps."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +36,11 @@ class Progress:
     loss: float
     mrr: float | None
     seconds_left: float
+
+    @property
+    def shown_loss(self) -> str:
+        """Empty where there is none, as for what learns rules."""
+        return "" if math.isnan(self.loss) else f"loss {self.loss:.3f}"
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class CompGCN(LinkPredictor):
         return scatter_scores(batch, node_score, unreached)
 
     def first_states(self, batch: QueryBatch) -> Tensor:
-        """[M + 1, D] mean vector of each node's relations; the last row is an entity without any."""
+        """[M + 1, D] from each node's relations and where the question is; the last row is an entity without any."""
         size = len(batch.propagation.node_query) + 1
         state = (
             self._mean_relations(batch.propagation, size)
@@ -101,6 +101,7 @@ class CompGCN(LinkPredictor):
         return state + padded(self.query(batch.query_relation), size)
 
     def _mean_relations(self, walk: Propagation, size: int) -> Tensor:
+        """[size, D] mean vector of each node's relations, zero where there is none."""
         node, relation, scale = incident_relations(walk, self.num_relations)
         vectors = self.relation.index_select(0, relation)
         if scale is not None:
