@@ -29,10 +29,11 @@ class Tiling(NamedTuple):
         return {"BLOCK": self.rows, "C": columns, "num_warps": self.warps, "num_stages": self.stages}
 
 
-FORWARD = Tiling(64, 4096)
+FORWARD, FORWARD_WIDE = Tiling(64, 4096), Tiling(64, 2048, stages=2)
 BACKWARD = Tiling(32, 4096)
 WEIGHTS = Tiling(64, 4096)
-"""Products alone gain from more rows, the backward pass holds so much beside that it wants fewer."""
+"""Products alone gain from more rows, the backward pass holds so much beside that it wants fewer. More than 32 columns
+forward gain from loads ahead."""
 PROGRAMS = 264
 """Two for each multiprocessor of the largest cards: as many partial sums are added at the end."""
 
@@ -98,12 +99,13 @@ class _Update(torch.autograd.Function):
         needs_grad = any(ctx.needs_input_grad)
         update = torch.empty(num_rows if needs_grad else 0, dim, dtype=torch.float32, device=state.device)
         result = torch.empty(num_rows, dim, dtype=dtype, device=state.device)
+        tiling = FORWARD if dim <= 32 else FORWARD_WIDE
         if num_rows:
-            kernels.update_forward[(cdiv(num_rows, FORWARD.rows),)](
+            kernels.update_forward[(cdiv(num_rows, tiling.rows),)](
                 state, received, degree, own_weight, own_bias, weight,
                 own_bias if norm_weight is None else norm_weight, own_bias if norm_bias is None else norm_bias,
                 weights.log_degree, update, result, sizes, num_rows, weights.norm_eps, MIN_SCALE,
-                KEEP=needs_grad, **ctx.options, **ctx.flags, **FORWARD.options(dim, width),
+                KEEP=needs_grad, **ctx.options, **ctx.flags, **tiling.options(dim, width),
             )  # fmt: skip
         ctx.save_for_backward(
             state, weight, own_weight, own_bias, norm_weight, norm_bias, degree, sizes, update, received

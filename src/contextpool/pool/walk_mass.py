@@ -77,4 +77,7 @@ def _edges_between(graph: Graph) -> Tensor:
     place = torch.stack([graph.edge_tail.long(), graph.edge_head.long()])
     ones = torch.ones(graph.num_edges, dtype=torch.float64, device=graph.device)
     size = (graph.num_entities, graph.num_entities)
-    return torch.sparse_coo_tensor(place, ones, size, check_invariants=True).coalesce()
+    with torch.sparse.check_sparse_tensor_invariants(
+        True
+    ):  # older torch warns where nothing says whether to check
+        return torch.sparse_coo_tensor(place, ones, size).coalesce()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -19,6 +19,7 @@ from contextpool.models.baselines.compgcn import (
     CompGCN,
     CompGCNConfig,
     Composition,
+    Normalization,
     composed,
     incident_relations,
 )
@@ -30,6 +31,11 @@ from support import amount
 
 CASES = amount(4, 100)
 EVERY_COMPOSITION = pytest.mark.parametrize("composition", get_args(Composition))
+EVERY_NORMALIZATION = pytest.mark.parametrize("normalization", get_args(Normalization))
+
+
+POWER = {"mean": 1.0, "symmetric": 0.5, "sum": 0.0}
+"""Of how many messages there are, which their sum is divided by."""
 
 
 def ball(edges: Edges, head: int, hops: int) -> dict[int, int]:
@@ -62,10 +68,13 @@ def literal_scores(model: CompGCN, graph: Graph, head: int, query: int) -> Tenso
     if model.query is not None:
         state[head] = state[head] + model.query.weight[query]
     relations = model.relation
+    symmetric = model.settings.normalization == "symmetric"
+    sends = Counter(source for source, _, _ in walked)
     for layer in model.layers:
         messages: dict[tuple[int, bool], list[Tensor]] = defaultdict(list)
         for source, relation, target in walked:
             message = literal_composed(state[source], relations[relation], layer.composition)
+            message = message / sends[source] ** 0.5 if symmetric else message
             messages[target, relation < num_relations].append(message)
         state = {node: literal_update(layer, value, messages, node) for node, value in state.items()}
         relations = layer.relation(relations)
@@ -82,8 +91,9 @@ def literal_update(
 ) -> Tensor:
     total = layer.stay(literal_composed(value, layer.stay_relation[0], layer.composition))
     for forward, weight in ((True, layer.along), (False, layer.against)):
-        mean = literal_mean(messages[node, forward])
-        total = total if mean is None else total + weight(mean)
+        found = messages[node, forward]
+        if found:
+            total = total + weight(torch.stack(found).sum(dim=0) / len(found) ** POWER[layer.normalization])
     return torch.tanh(layer.norm(total / 3))
 
 
@@ -96,16 +106,19 @@ def literal_composed(state: Tensor, relation: Tensor, composition: str) -> Tenso
     return torch.stack([sum(state[i] * relation[(i + k) % size] for i in range(size)) for k in range(size)])
 
 
+@EVERY_NORMALIZATION
 @EVERY_COMPOSITION
 @pytest.mark.parametrize(("mark_head", "incident"), [(False, True), (True, True), (True, False)])
 @pytest.mark.parametrize("dim", [4, 5])
 def test_scores_are_those_of_the_equations(
-    composition: Composition, mark_head: bool, incident: bool, dim: int
+    composition: Composition, normalization: Normalization, mark_head: bool, incident: bool, dim: int
 ) -> None:
+    ways: dict[str, Any] = {"composition": composition, "normalization": normalization}
     for seed in range(CASES):
         graph = random_graph(seed)
-        settings = {"composition": composition, "mark_head": mark_head, "incident": incident, "dim": dim}
-        model = new_model("compgcn", graph, seed=seed, **settings)
+        model = new_model(
+            "compgcn", graph, seed=seed, mark_head=mark_head, incident=incident, dim=dim, **ways
+        )
         assert isinstance(model, CompGCN)
         head, relation = (column[:: 1 + len(column) // 8] for column in every_query(graph))
         scores = ask(model, BatchBuilder(graph, model.num_layers), head, relation)

@@ -22,6 +22,7 @@ from contextpool.pool.batch import ContextConfig, QueryBatch
 from contextpool.pool.propagation import Hop, Propagation
 
 Composition = Literal["sub", "mult", "corr"]
+Normalization = Literal["mean", "symmetric", "sum"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,9 @@ class CompGCNConfig:
     """How far from the head candidates and the edges that are looked at may be."""
     composition: Composition = "corr"
     """Of a state and a relation: difference, product or circular correlation."""
+    normalization: Normalization = "mean"
+    """Of what is received: divided by how many messages there are, by the root of that and of how many the sender sends
+    (as published), or not at all (the layer norm follows)."""
     mark_head: bool = False
     """Add the query relation's vector to the head's first state, so that states know where the question is asked."""
     incident: bool = True
@@ -51,9 +55,10 @@ class CompGCNConfig:
             raise ConfigError(
                 "model.incident = false leaves every first state zero; set model.mark_head = true with it."
             )
-        if self.composition not in get_args(Composition):
-            allowed = ", ".join(get_args(Composition))
-            raise ConfigError(f"model.composition is {self.composition!r}; it is one of {allowed}.")
+        for key, choices in (("composition", Composition), ("normalization", Normalization)):
+            if getattr(self, key) not in get_args(choices):
+                allowed = ", ".join(get_args(choices))
+                raise ConfigError(f"model.{key} is {getattr(self, key)!r}; it is one of {allowed}.")
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"model.dropout is {self.dropout}; it has to lie in [0, 1).")
 
@@ -117,6 +122,7 @@ class CompGCNLayer(nn.Module):
         super().__init__()
         dim = settings.dim
         self.num_relations, self.composition = num_relations, settings.composition
+        self.normalization = settings.normalization
         self.along, self.against, self.stay = (nn.Linear(dim, dim, bias=False) for _ in range(3))
         self.stay_relation = nn.Parameter(torch.empty(1, dim))
         nn.init.xavier_normal_(self.stay_relation)
@@ -126,7 +132,7 @@ class CompGCNLayer(nn.Module):
 
     def forward(self, state: Tensor, relation: Tensor, hop: Hop) -> tuple[Tensor, Tensor]:
         """States [M + 1, D] and relations [2R, D] -> the next ones."""
-        along, against = received(state, relation, hop, self.composition)
+        along, against = received(state, relation, hop, self.composition, self.normalization)
         update = self.dropout(self.along(along)) + self.dropout(self.against(against))
         update = update + self.stay(composed(state, self.stay_relation, self.composition))
         return torch.tanh(self.norm(update / 3)), self.relation(relation)
@@ -146,27 +152,40 @@ def incident_relations(walk: Propagation, num_relations: int) -> tuple[Tensor, T
     return node, relation, scale
 
 
-def received(state: Tensor, relation: Tensor, hop: Hop, composition: Composition) -> tuple[Tensor, Tensor]:
-    """[M + 1, D] mean of the composed messages along facts, and against them.
+def received(
+    state: Tensor, relation: Tensor, hop: Hop, composition: Composition, normalization: Normalization = "mean"
+) -> tuple[Tensor, Tensor]:
+    """[M + 1, D] composed messages along facts, and against them, added up and normalized.
 
     Through the kernel of every other model: no message of an edge is ever stored. A correlation is a product of
     Fourier transforms, which are taken before and after, of nodes and relations instead of edges.
     """
+    sent = _sent_share(state, hop, normalization)
     if composition == "mult":
-        sums = _sums(state, relation, hop, "distmult")
+        sums = _sums(state * sent, relation, hop, "distmult")
     elif composition == "sub":
-        states = _sums(state, torch.ones_like(relation), hop, "distmult")
-        relations = _sums(torch.ones_like(state), relation, hop, "distmult")
+        states = _sums(state * sent, torch.ones_like(relation), hop, "distmult")
+        relations = _sums(sent.expand_as(state), relation, hop, "distmult")
         sums = [one - other for one, other in zip(states, relations, strict=True)]
     else:
-        spectra = _sums(_spectrum(state, conjugate=True), _spectrum(relation), hop, "rotate")
+        spectra = _sums(_spectrum(state * sent, conjugate=True), _spectrum(relation), hop, "rotate")
         sums = [_from_spectrum(spectrum, state.size(1)) for spectrum in spectra]
+    if normalization == "sum":
+        return sums[0], sums[1]
     forward = hop.edge_relation < len(relation) // 2
+    power = 0.5 if normalization == "symmetric" else 1.0
     along, against = (
-        total / _at_least_one(torch.bincount(hop.edge_target[edges], minlength=len(state)))
+        total / _at_least_one(torch.bincount(hop.edge_target[edges], minlength=len(state))) ** power
         for total, edges in zip(sums, (forward, ~forward), strict=True)
     )
     return along, against
+
+
+def _sent_share(state: Tensor, hop: Hop, normalization: Normalization) -> Tensor:
+    """[M + 1, 1] that a state is multiplied with before it is sent."""
+    if normalization != "symmetric":
+        return torch.ones_like(state[:, :1])
+    return _at_least_one(torch.bincount(hop.edge_source, minlength=len(state))).to(state.dtype) ** -0.5
 
 
 def composed(state: Tensor, relation: Tensor, composition: Composition) -> Tensor:
