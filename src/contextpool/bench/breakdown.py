@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
@@ -12,6 +12,7 @@ from contextpool.bench.markdown import MISSING, figure, mean_and_deviation, sign
 from contextpool.bench.models import CONTEXT, joined_name, split_name
 from contextpool.bench.published import benchmark_datasets
 from contextpool.bench.results import Group, Results
+from contextpool.bench.searches import SearchCost
 from contextpool.bench.slices import DISTANCES, SUPPORTS
 
 SLICES = {"by_distance": DISTANCES, "by_support": SUPPORTS}
@@ -171,6 +172,26 @@ def unequal_budgets(results: Results) -> list[str]:
 def _trials(group: Group) -> int:
     searches = budgets(group.lines).values()
     return sum(search["trials"] for search in searches)
+
+
+def search_table(searches: Iterable[SearchCost]) -> str | None:
+    """A row for each family and model; None where nothing was searched."""
+    by_model: dict[tuple[str, str], list[SearchCost]] = {}
+    for search in searches:
+        by_model.setdefault((search.family, search.model), []).append(search)
+    rows = [
+        [
+            family,
+            model,
+            str(len(group)),
+            str(sum(len(search.settings) for search in group)),
+            str(sum(search.trainings for search in group)),
+            f"{sum(search.seconds for search in group) / 3600:.1f}",
+        ]
+        for (family, model), group in sorted(by_model.items())
+    ]
+    titles = ["family", "model", "searches", "settings tried", "trainings", "hours of training"]
+    return table(titles, rows) if rows else None
 
 
 def other_table(results: Results) -> str | None:

@@ -9,6 +9,7 @@ from contextpool.bench.breakdown import (
     cost_table,
     gain_table,
     other_table,
+    search_table,
     threshold_table,
     unequal_budgets,
 )
@@ -179,6 +180,10 @@ def _cost(results: Results) -> Iterator[str]:
     if unequal:
         yield "Not the same budget with and without context:"
         yield "\n".join(unequal)
+    spent = search_table(results.searches)
+    if spent is not None:
+        yield "Grids of changes on the training side alone; the best were written into the recipes ([how](recipes.md)):"
+        yield spent
 
 
 def _closing(results: Results) -> Iterator[str]:

@@ -10,6 +10,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from contextpool.bench.cells import Key
+from contextpool.bench.searches import FOLDER, SearchCost, read_searches
 from contextpool.errors import DataError
 from contextpool.jobs.lines import Line, read_lines
 
@@ -71,6 +72,8 @@ class Results:
     """What a reader should know about the files."""
     remarks: str = ""
     """notes.md of the folder: what was tried, in a person's words."""
+    searches: tuple[SearchCost, ...] = ()
+    """Of the folder's trials."""
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -122,11 +125,13 @@ def read_results(path: str | Path) -> Results:
     if path.suffix == ".jsonl" and not path.is_file():
         raise DataError(f"{path}: there is no such file of results. Make it with `contextpool bench run`.")
     lines = [line for file in files for line in _checked(file)]
-    remarks = path / "notes.md" if path.is_dir() else path.with_name("notes.md")
-    return results_of(lines, remarks.read_text("utf-8").strip() if remarks.is_file() else "")
+    folder = path if path.is_dir() else path.parent
+    remarks = folder / "notes.md"
+    text = remarks.read_text("utf-8").strip() if remarks.is_file() else ""
+    return results_of(lines, text, read_searches(folder / FOLDER))
 
 
-def results_of(lines: Iterable[Line], remarks: str = "") -> Results:
+def results_of(lines: Iterable[Line], remarks: str = "", searches: tuple[SearchCost, ...] = ()) -> Results:
     """Each key once, in an order that does not depend on that of the lines."""
     newest: dict[Key, Line] = {}
     repeated = 0
@@ -136,7 +141,7 @@ def results_of(lines: Iterable[Line], remarks: str = "") -> Results:
         if key not in newest or _age(line) >= _age(newest[key]):
             newest[key] = line
     notes = (f"{repeated} lines were made again later; the later ones count.",) if repeated else ()
-    return Results(tuple(newest[key] for key in sorted(newest)), notes, remarks)
+    return Results(tuple(newest[key] for key in sorted(newest)), notes, remarks, searches)
 
 
 def _age(line: Line) -> tuple[str, float]:
