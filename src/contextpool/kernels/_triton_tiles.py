@@ -244,8 +244,11 @@ def backward_tiles(
         if HAS_BOUNDARY:
             at_work = at_work | (tl.min(target, axis=0) < num_boundary)
         if at_work:
+            asked = stored
+            if HAS_BOUNDARY:  # a row that received nothing else has nobody to pass its gradients to
+                asked = stored & ((received > 1)[:, None] | has_own)
             constant, slope, largest, to_max, smallest, to_min = _coefficients(
-                grad, out, ties, row[:, None], received[:, None], columns[None, :], stored, dim,
+                grad, out, ties, row[:, None], received[:, None], columns[None, :], asked, dim,
                 epsilon, AT_SUM, AT_MEAN, AT_MAX, AT_MIN, AT_STD, NUM_OUT,
             )  # fmt: skip
             if HAS_BOUNDARY:
