@@ -101,6 +101,19 @@ def test_views_gate_and_arrive(layered: bool, self_policy: Any) -> None:
     assert bits > 0
 
 
+def test_columns_of_a_table_are_asked_as_they_read() -> None:
+    """Questions that lie two apart in memory, as a column of (head, relation, edge) rows does."""
+    context = ContextConfig(views=NEAR, hops=2, gate=True, arrive=True)
+    for seed in range(CASES):
+        graph = random_graph(seed)
+        asked = queries(graph, seed)
+        columns = torch.stack(asked, dim=1).to(DEVICE).unbind(1)
+        assert not columns[0].is_contiguous() or len(asked[0]) < 2
+        fast = BatchBuilder(graph.to(DEVICE), 2, context, Statistics.of(graph), backend="triton")
+        general, _ = both_ways(graph, 2, context, asked)
+        assert_alike(general, fast.build(*columns))
+
+
 def test_counts_that_keep_the_hidden_fact() -> None:
     context = ContextConfig(views=NEAR, hops=2, gate=True, arrive=True, leave_one_out=False)
     for seed in range(CASES):

@@ -232,12 +232,11 @@ class BatchBuilder:
         `removed` takes its place as what the walks may not use, `dropout` adds to it; the counts are corrected for
         `hidden_edge` alone.
         """
-        device = self.graph.device
-        query_head, query_relation = query_head.to(device).long(), query_relation.to(device).long()
+        query_head, query_relation = self._asked_for(query_head), self._asked_for(query_relation)
         leaves_out = hidden_edge is not None and (self.context is None or self.context.leave_one_out)
         if hidden_edge is None:
             hidden_edge = torch.full_like(query_head, -1)
-        hidden_edge = hidden_edge.to(device).long()
+        hidden_edge = self._asked_for(hidden_edge)
         left_out = hidden_edge if leaves_out else torch.full_like(hidden_edge, -1)
         asked = _Asked(query_head, query_relation, hidden_edge, left_out, leaves_out)
         by_relevance = dropout is not None and dropout.by == "relevance"
@@ -247,6 +246,10 @@ class BatchBuilder:
         own = HiddenEdges.one_per_query(self.graph, hidden_edge) if removed is None else removed
         hidden = own if dropout is None else self._dropped(dropout, asked, own)
         return self._with_mass(self._with_relevance(self._propagation(asked, hidden, own), asked), asked)
+
+    def _asked_for(self, column: Tensor) -> Tensor:
+        """[B] where the graph is, one after the other in memory: kernels see no strides."""
+        return column.to(self.graph.device).long().contiguous()
 
     def _with_mass(self, batch: QueryBatch, asked: _Asked) -> QueryBatch:
         if self.context is None or not self.context.arrive_walk:
