@@ -11,8 +11,9 @@ import pytest
 
 from bench.small import line
 from bench.test_comparisons import lines_of
-from contextpool.bench.breakdown import budgets, gains, threshold_table, unequal_budgets
+from contextpool.bench.breakdown import budgets, gain_table, gains, threshold_table, unequal_budgets
 from contextpool.bench.markdown import figure, mean_and_deviation, p_value, signed
+from contextpool.bench.models import RELEVANCE_CONTROL
 from contextpool.bench.plots import write_plots
 from contextpool.bench.published import (
     METRICS,
@@ -150,8 +151,11 @@ def test_gains_average_seeds_and_add_settings() -> None:
             sliced("grail/nell_v1", "nbfnet", 0, 3.0, 30),
             sliced("grail/nell_v1", "nbfnet+cp", 0, 7.0, 30),
             sliced("grail/nell_v2", "nbfnet+cp", 0, 30.0, 30),  # has no plain twin, so it does not count
+            sliced("grail/nell_v2", "nbfnet+shuffled-relevance", 0, 15.0, 30),
         ]
     )
+    assert gains(results, "nbfnet", "inductive", "by_distance", RELEVANCE_CONTROL) == [("2", 30, 0.5, 1.0)]
+    assert gain_table(results, "inductive", "by_distance", "bare") is None
     assert gains(results, "nbfnet", "inductive", "by_distance") == [("2", 40, 6.0 / 40, 12.0 / 40)]
     assert gains(results, "nbfnet", "inductive", "by_support") == []
     assert gains(results, "redgnn", "inductive", "by_distance") == []

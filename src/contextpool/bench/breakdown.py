@@ -18,12 +18,14 @@ from contextpool.bench.slices import DISTANCES, SUPPORTS
 SLICES = {"by_distance": DISTANCES, "by_support": SUPPORTS}
 
 
-def gains(results: Results, base: str, scope: str, slices: str) -> list[tuple[str, int, float, float]]:
-    """(bucket, answers, MRR without context, MRR with it) over the settings where both were run.
+def gains(
+    results: Results, base: str, scope: str, slices: str, than: str = ""
+) -> list[tuple[str, int, float, float]]:
+    """(bucket, answers, MRR of the model with the suffix `than`, MRR with context) over settings where both were run.
 
     Sums over seeds are averaged first, then summed over the settings: every answer of every setting counts alike.
     """
-    compared = compare(results, Pair(joined_name(base, CONTEXT), base), scope, "mrr")
+    compared = compare(results, Pair(joined_name(base, CONTEXT), joined_name(base, than)), scope, "mrr")
     if compared is None:
         return []
     ours, theirs = (_totals(list(side.values()), slices) for side in (compared.ours, compared.theirs))
@@ -53,12 +55,13 @@ def _totals(groups: Sequence[Group], slices: str) -> dict[str, tuple[float, floa
     return totals
 
 
-def gain_table(results: Results, scope: str, slices: str) -> str | None:
-    """Buckets down, models across; None where there is nothing to compare."""
-    bases = [base for base in context_bases(results) if gains(results, base, scope, slices)]
+def gain_table(results: Results, scope: str, slices: str, than: str = "") -> str | None:
+    """Buckets down, models across, with context and without or as `than`; None where there is nothing to compare."""
+    made = {base: gains(results, base, scope, slices, than) for base in context_bases(results)}
+    found = {base: {row[0]: row[1:] for row in rows} for base, rows in made.items() if rows}
+    bases = list(found)
     if not bases:
         return None
-    found = {base: {row[0]: row[1:] for row in gains(results, base, scope, slices)} for base in bases}
     rows = []
     for bucket in SLICES[slices]:
         if not any(bucket in found[base] for base in bases):
@@ -69,7 +72,11 @@ def gain_table(results: Results, scope: str, slices: str) -> str | None:
             row += [f"{count:,}", figure(plain), figure(ours), signed(ours - plain)]
         rows.append(row)
     title = "hops to the answer" if slices == "by_distance" else "facts of the relation"
-    heads = [f"{base} {what}" for base in bases for what in ("answers", "plain", "+cp", "gain")]
+    heads = [
+        f"{base} {what}"
+        for base in bases
+        for what in ("answers", f"+{than}" if than else "plain", "+cp", "gain")
+    ]
     return table([title, *heads], rows)
 
 

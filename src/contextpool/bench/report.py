@@ -22,6 +22,7 @@ from contextpool.bench.comparisons import (
     corrected,
     hurt_list,
 )
+from contextpool.bench.models import RELEVANCE_CONTROL
 from contextpool.bench.plot_names import PLOTS
 from contextpool.bench.published import SETTINGS, benchmark_datasets, published
 from contextpool.bench.results import ENOUGH_SEEDS, Results
@@ -168,6 +169,11 @@ def _where(results: Results) -> Iterator[str]:
         yield NOTHING
     else:
         yield _image("distance")
+    for scope in SETTINGS:
+        table = gain_table(results, scope, "by_support", RELEVANCE_CONTROL)
+        if table is not None:
+            yield f"### By support of the relation, {scope}: its own relevance against that of other relations"
+            yield table
     yield "### Threshold sensitivity"
     yield threshold_table(results) or NOTHING
 
