@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 
 def draw(rows: list[dict[str, Any]]) -> Figure:
-    """A panel for each thing that grows: milliseconds at the left, peak memory at the right."""
+    """A panel for each thing that grows: milliseconds at the left, peak memory at the right where it was measured."""
     figure = Figure(figsize=(10, 3.4), layout="constrained")
     for panel, (kind, title) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
         points = [row for row in rows if row.get("scaling") == kind]
@@ -37,6 +38,8 @@ def draw(rows: list[dict[str, Any]]) -> Figure:
         panel.plot(at, [row["ms"] for row in points], "o-", color=plots.COLOURS[0], label="ms a step")
         panel.set(xlabel=title, ylabel="ms a step" if kind == "edges" else "", yscale="log")
         panel.set_xscale("linear" if kind == "layers" else "log")
+        if not all(isfinite(row["peak_gib"]) for row in points):
+            continue
         memory = panel.twinx()
         memory.plot(
             at, [row["peak_gib"] for row in points], "s--", color=plots.COLOURS[1], label="GiB at the peak"

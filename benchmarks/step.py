@@ -55,6 +55,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--scaling", action="store_true", help="how cost grows with edges, batch and layers instead"
     )
+    parser.add_argument(
+        "--most-edges", type=int, default=7, help="the power of ten that --scaling goes up to"
+    )
     parser.add_argument("--profile", action="store_true", help="the kernels of a few steps beside the table")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--output", type=Path, help="append one JSON line per row")
@@ -146,8 +149,8 @@ def gathered_bytes(walk: Propagation, dim: int, num_streams: int) -> float:
     messages = 0
     for hop in (hop.walked for hop in walk.hops):
         views = sum(int(hop.in_view(view).sum()) for view in range(num_streams - 1))
-        messages += 2 * hop.num_edges + views
-    return float(4 * messages * dim * FLOAT)
+        messages += hop.num_edges + views
+    return float(6 * messages * dim * FLOAT)
 
 
 def rows(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -228,10 +231,10 @@ def profile(trainer: Trainer) -> None:
 
 
 def scaling(options: argparse.Namespace) -> None:
-    """Synthetic graphs of 10^4 .. 10^7 edges, and fb237_v1 with other batches and layers."""
+    """Synthetic graphs of 10^4 .. 10^`most_edges` edges, and fb237_v1 with other batches and layers."""
     device = torch.device(options.device)
     print(machine(device))
-    for exponent in range(4, 8):
+    for exponent in range(4, options.most_edges + 1):
         graph = random_graph(10**exponent // 2, device)
         queries = queries_over(graph)
         trainer = trainer_of(options, graph, queries, ContextConfig(), 3, 16)
