@@ -12,6 +12,7 @@ from contextpool.kernels.reference import FULL, Stream
 from contextpool.kernels.reference import aggregate as reference_aggregate
 from contextpool.pool.propagation import Hop
 from kernels.hops import random_hop
+from kernels.poison import no_quiet_memory as no_quiet_memory
 from kernels.triton_here import DEVICE, needs_triton
 from support import amount
 

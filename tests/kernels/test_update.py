@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from contextpool.kernels.score import node_scores
 from contextpool.kernels.update import UpdateWeights, triton_takes, update_states
+from kernels.poison import no_quiet_memory as no_quiet_memory
 from kernels.triton_here import DEVICE, INTERPRETED, needs_triton
 from learning_worlds import one_thread as one_thread
 

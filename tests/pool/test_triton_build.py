@@ -15,6 +15,7 @@ from contextpool.graph.graph import Graph
 from contextpool.pool.batch import BatchBuilder, ContextConfig, QueryBatch, ViewConfig
 from contextpool.pool.dropout import EdgeDropout
 from contextpool.pool.query_batch import OF_QUERIES
+from kernels.poison import no_quiet_memory as no_quiet_memory
 from kernels.triton_here import DEVICE, needs_triton
 from learning_worlds import graph_over, random_graph
 from learning_worlds import one_thread as one_thread
