@@ -28,3 +28,4 @@ def no_quiet_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """For every test of a module that imports this."""
     monkeypatch.setattr(torch, "empty", poisoned(torch.empty))
     monkeypatch.setattr(torch, "empty_like", poisoned(torch.empty_like))
+    monkeypatch.setattr(Tensor, "new_empty", poisoned(Tensor.new_empty))

@@ -18,6 +18,7 @@ from contextpool.kernels.interface import Backend, chosen_backend, use_backend
 from contextpool.kernels.reference import FULL, Message, Stream
 from contextpool.pool.propagation import Hop
 from kernels.hops import REDUCTIONS, hop_of, random_hop
+from kernels.poison import no_quiet_memory as no_quiet_memory
 from kernels.triton_here import DEVICE, INTERPRETED, needs_triton
 from learning_worlds import one_thread as one_thread
 from support import SOAK, amount

@@ -103,7 +103,7 @@ def test_views_gate_and_arrive(layered: bool, self_policy: Any) -> None:
 
 
 def test_columns_of_a_table_are_asked_as_they_read() -> None:
-    """Questions that lie two apart in memory, as a column of (head, relation, edge) rows does."""
+    """Questions that lie three apart in memory, as a column of (head, relation, edge) does; predict's lie two apart."""
     context = ContextConfig(views=NEAR, hops=2, gate=True, arrive=True)
     for seed in range(CASES):
         graph = random_graph(seed)

@@ -191,13 +191,12 @@ def search_table(searches: Iterable[SearchCost]) -> str | None:
             family,
             model,
             str(len(group)),
-            str(sum(len(search.settings) for search in group)),
             str(sum(search.trainings for search in group)),
             f"{sum(search.seconds for search in group) / 3600:.1f}",
         ]
         for (family, model), group in sorted(by_model.items())
     ]
-    titles = ["family", "model", "searches", "settings tried", "trainings", "hours of training"]
+    titles = ["family", "model", "searches", "trainings", "hours of training"]
     return table(titles, rows) if rows else None
 
 

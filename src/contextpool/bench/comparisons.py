@@ -11,7 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from contextpool.bench.markdown import figure, p_value, signed, table
-from contextpool.bench.models import CONTEXT, CONTEXT_CONTROLS, CONTROLS, STREAMS, joined_name, split_name
+from contextpool.bench.models import (
+    BARE,
+    CONTEXT,
+    CONTEXT_CONTROLS,
+    CONTROLS,
+    STREAMS,
+    joined_name,
+    split_name,
+)
 from contextpool.bench.published import METRICS, SETTINGS, datasets_of, family_of
 from contextpool.bench.results import Group, Results
 from contextpool.evaluate.significance import (
@@ -74,7 +82,9 @@ class Compared:
 
 
 def pairs(results: Results) -> list[Pair]:
-    """Context against none and against each control; every other variant against none."""
+    """Context against none and against each control; every other variant against none, and against its own recipe
+    with none, where that was run.
+    """
     bases = sorted({split_name(model)[0] for model in results.models})
     return [pair for base in bases for pair in _pairs_of(results, base)]
 
@@ -88,7 +98,8 @@ def _pairs_of(results: Results, base: str) -> list[Pair]:
     controls = [joined_name(base, control) for control in CONTROLS if control in suffixes]
     found += [Pair(with_context, joined_name(base, one)) for one in CONTEXT_CONTROLS if one in suffixes]
     found += [Pair(context, control) for context in contexts for control in controls]
-    found += [Pair(joined_name(base, suffix), base) for suffix in others]
+    bare = [joined_name(base, BARE)] if BARE in suffixes else []
+    found += [Pair(joined_name(base, suffix), other) for suffix in others for other in (base, *bare)]
     return found
 
 

@@ -18,8 +18,8 @@ STREAMS = "streams"
 """The suffix of a model with pooled streams, which the controls are made from."""
 CONTROLS = ("dup", "random", "shuffled", "complement")
 """Suffixes of models that have the pooled streams' parameters and none of their meaning."""
-RELEVANCE_CONTROL = "shuffled-relevance"
-CONTEXT_CONTROLS = ("bare", RELEVANCE_CONTROL)
+BARE, RELEVANCE_CONTROL = "bare", "shuffled-relevance"
+CONTEXT_CONTROLS = (BARE, RELEVANCE_CONTROL)
 """Suffixes of models with the recipe of +cp: without its context, or with the relevance of other relations."""
 
 

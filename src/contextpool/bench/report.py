@@ -188,7 +188,7 @@ def _cost(results: Results) -> Iterator[str]:
         yield "\n".join(unequal)
     spent = search_table(results.searches)
     if spent is not None:
-        yield "Grids of changes on the training side alone; the best were written into the recipes ([how](recipes.md)):"
+        yield "Searches on the training side alone, from the folder's `trials` ([what came of them](recipes.md)):"
         yield spent
 
 

@@ -17,8 +17,6 @@ class SearchCost:
 
     dataset: str
     model: str
-    settings: frozenset[int]
-    """Numbers of the trials: settings that were tried."""
     trainings: int
     seconds: float
 
@@ -36,9 +34,6 @@ def read_searches(folder: Path) -> tuple[SearchCost, ...]:
         headers = [line for line in lines if line.get("kind") == "search"]
         trials = [line for line in lines if line.get("kind") == "trial"]
         if headers and trials:
-            tried = frozenset(line["trial"] for line in trials)
             seconds = sum(line.get("seconds") or 0.0 for line in trials)
-            found.append(
-                SearchCost(headers[0]["dataset"], headers[0]["model"], tried, len(trials), float(seconds))
-            )
+            found.append(SearchCost(headers[0]["dataset"], headers[0]["model"], len(trials), float(seconds)))
     return tuple(found)

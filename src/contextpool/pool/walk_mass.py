@@ -77,7 +77,6 @@ def _edges_between(graph: Graph) -> Tensor:
     place = torch.stack([graph.edge_tail.long(), graph.edge_head.long()])
     ones = torch.ones(graph.num_edges, dtype=torch.float64, device=graph.device)
     size = (graph.num_entities, graph.num_entities)
-    with torch.sparse.check_sparse_tensor_invariants(
-        True
-    ):  # older torch warns where nothing says whether to check
+    # older torch warns where nothing says whether to check
+    with torch.sparse.check_sparse_tensor_invariants(True):
         return torch.sparse_coo_tensor(place, ones, size).coalesce()

@@ -39,7 +39,7 @@ class CompGCNConfig:
     """Of a state and a relation: difference, product or circular correlation."""
     normalization: Normalization = "mean"
     """Of what is received: divided by how many messages there are, by the root of that and of how many the sender sends
-    (as published), or not at all (the layer norm follows)."""
+    (both directions; the authors' code counts the same one for both ends), or not at all (the layer norm follows)."""
     mark_head: bool = False
     """Add the query relation's vector to the head's first state, so that states know where the question is asked."""
     incident: bool = True
