@@ -18,21 +18,13 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
 from contextpool.bench.markdown import figure, table  # noqa: E402
-from contextpool.jobs.lines import Line, read_lines  # noqa: E402
+from contextpool.bench.searches import family_of_splits, read_search  # noqa: E402
+from contextpool.jobs.lines import Line  # noqa: E402
 
 TRIALS = ROOT / "results" / "trials"
 CHANGE = "together.change"
 Search = tuple[Line, list[Line]]
 """Header, trials."""
-
-
-def read(path: Path) -> Search:
-    header, *lines = read_lines(path)
-    return header, [line for line in lines if line["kind"] == "trial" and line["valid_mrr"] is not None]
-
-
-def family_of(header: dict[str, Any]) -> str:
-    return header["dataset"].rsplit("_v", 1)[0]
 
 
 def base_of(header: dict[str, Any]) -> str:
@@ -46,9 +38,17 @@ def grids(folder: Path) -> dict[tuple[str, str, str, str], list[Search]]:
     """(family, model, base, space) -> the searches that finished all of it."""
     found: dict[tuple[str, str, str, str], list[Search]] = defaultdict(list)
     for path in sorted(folder.glob("*.jsonl")):
-        header, trials = read(path)
-        if header["sampler"] == "grid" and len(trials) == len(changes_of(header)):
-            what = (family_of(header), header["model"], base_of(header), json.dumps(header["space"]))
+        search = read_search(path)
+        if search is None or search[0]["sampler"] != "grid":
+            continue
+        header, trials = search[0], [line for line in search[1] if line["valid_mrr"] is not None]
+        if len(trials) == len(changes_of(header)):
+            what = (
+                family_of_splits(header["dataset"]),
+                header["model"],
+                base_of(header),
+                json.dumps(header["space"]),
+            )
             found[what].append((header, trials))
     return found
 

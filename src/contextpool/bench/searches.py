@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from contextpool.jobs.lines import read_lines
+from contextpool.jobs.lines import Line, read_lines
 
 FOLDER = "trials"
 """Of the results folder."""
@@ -22,18 +22,26 @@ class SearchCost:
 
     @property
     def family(self) -> str:
-        """Setting and family: `grail/nell` of grail/nell_v2."""
-        return self.dataset.rsplit("_v", 1)[0]
+        return family_of_splits(self.dataset)
+
+
+def family_of_splits(dataset: str) -> str:
+    """Setting and family: `grail/nell` of grail/nell_v2."""
+    return dataset.rsplit("_v", 1)[0]
+
+
+def read_search(path: Path) -> tuple[Line, list[Line]] | None:
+    """The first line of a file of `contextpool tune`, and its trials; None where no search has begun."""
+    lines = read_lines(path)
+    return (lines[0], [line for line in lines if line["kind"] == "trial"]) if lines else None
 
 
 def read_searches(folder: Path) -> tuple[SearchCost, ...]:
     """Every search whose trials are kept in a folder; none where there is no such folder."""
     found = []
     for path in sorted(folder.glob("*.jsonl")):
-        lines = read_lines(path)
-        headers = [line for line in lines if line.get("kind") == "search"]
-        trials = [line for line in lines if line.get("kind") == "trial"]
-        if headers and trials:
+        header, trials = read_search(path) or ({}, [])
+        if trials:
             seconds = sum(line.get("seconds") or 0.0 for line in trials)
-            found.append(SearchCost(headers[0]["dataset"], headers[0]["model"], len(trials), float(seconds)))
+            found.append(SearchCost(header["dataset"], header["model"], len(trials), float(seconds)))
     return tuple(found)

@@ -160,15 +160,16 @@ def received(
     Through the kernel of every other model: no message of an edge is ever stored. A correlation is a product of
     Fourier transforms, which are taken before and after, of nodes and relations instead of edges.
     """
-    sent = _sent_share(state, hop, normalization)
+    sent = _as_sent(state, hop, normalization)
     if composition == "mult":
-        sums = _sums(state * sent, relation, hop, "distmult")
+        sums = _sums(sent, relation, hop, "distmult")
     elif composition == "sub":
-        states = _sums(state * sent, torch.ones_like(relation), hop, "distmult")
-        relations = _sums(sent.expand_as(state), relation, hop, "distmult")
+        states = _sums(sent, torch.ones_like(relation), hop, "distmult")
+        ones = _as_sent(torch.ones_like(state), hop, normalization)
+        relations = _sums(ones, relation, hop, "distmult")
         sums = [one - other for one, other in zip(states, relations, strict=True)]
     else:
-        spectra = _sums(_spectrum(state * sent, conjugate=True), _spectrum(relation), hop, "rotate")
+        spectra = _sums(_spectrum(sent, conjugate=True), _spectrum(relation), hop, "rotate")
         sums = [_from_spectrum(spectrum, state.size(1)) for spectrum in spectra]
     if normalization == "sum":
         return sums[0], sums[1]
@@ -181,11 +182,12 @@ def received(
     return along, against
 
 
-def _sent_share(state: Tensor, hop: Hop, normalization: Normalization) -> Tensor:
-    """[M + 1, 1] that a state is multiplied with before it is sent."""
+def _as_sent(values: Tensor, hop: Hop, normalization: Normalization) -> Tensor:
+    """[M + 1, D] values of nodes as their neighbors receive them."""
     if normalization != "symmetric":
-        return torch.ones_like(state[:, :1])
-    return _at_least_one(torch.bincount(hop.edge_source, minlength=len(state))).to(state.dtype) ** -0.5
+        return values
+    sends = _at_least_one(torch.bincount(hop.edge_source, minlength=len(values)))
+    return values * sends.to(values.dtype) ** -0.5
 
 
 def composed(state: Tensor, relation: Tensor, composition: Composition) -> Tensor:
