@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from contextpool.kernels.layer import triton_takes
 from contextpool.kernels.score import node_scores
-from contextpool.kernels.update import UpdateWeights, triton_takes, update_states
+from contextpool.kernels.update import UpdateWeights, update_states
 from kernels.poison import no_quiet_memory as no_quiet_memory
 from kernels.triton_here import DEVICE, INTERPRETED, needs_triton
 from learning_worlds import one_thread as one_thread
@@ -36,34 +37,62 @@ def update_inputs(seed: int, streams: int, reductions: int, scalers: int, dim: i
     return given
 
 
-def updated(
-    given: dict[str, Tensor], degrees: list[Tensor], scalers: int, norm: bool, short_cut: bool, backend: str
+def weights_of(given: dict[str, Tensor], streams: int, scalers: int, norm: bool) -> UpdateWeights:
+    device = given["own"].device
+    matrices = [given[f"weight{stream}"] for stream in range(streams)]
+    of_norm = (given["gamma"], given["beta"]) if norm else (None, None)
+    log_degree = torch.tensor(1.7, device=device)
+    return UpdateWeights(given["own"], given["bias"], matrices, *of_norm, log_degree, scalers)
+
+
+def passed_back(result: Tensor) -> Tensor:
+    return torch.linspace(-1, 1, result.numel(), device=result.device).view_as(result)
+
+
+def plain(
+    given: dict[str, Tensor], degrees: list[Tensor], scalers: int, norm: bool, short_cut: bool
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    device = DEVICE if backend == "triton" else "cpu"
-    leaf = {name: value.to(device).clone().requires_grad_() for name, value in given.items()}
+    """Result and gradients by autograd."""
+    leaf = {name: value.clone().requires_grad_() for name, value in given.items()}
+    results = [leaf[f"received{stream}"] for stream in range(len(degrees))]
+    weights = weights_of(leaf, len(degrees), scalers, norm)
+    result = update_states(leaf["state"], results, degrees, weights, short_cut=short_cut)
+    (result * passed_back(result)).sum().backward()
+    return result.detach(), {name: value.grad for name, value in leaf.items() if value.grad is not None}
+
+
+def fused(
+    given: dict[str, Tensor],
+    degrees: list[Tensor],
+    scalers: int,
+    norm: bool,
+    short_cut: bool,
+    sizes: tuple[int, int] = (SOURCES, ROWS),
+    **options: Any,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Result and gradients by the passes; rows that are only room have NaN for gradient."""
+    from contextpool.kernels.triton_update import Parameters, Update
+
+    here = {name: value.to(DEVICE) for name, value in given.items()}
     streams = range(len(degrees))
-    weights = UpdateWeights(
-        leaf["own"],
-        leaf["bias"],
-        [leaf[f"weight{stream}"] for stream in streams],
-        leaf["gamma"] if norm else None,
-        leaf["beta"] if norm else None,
-        torch.tensor(1.7, device=device),
-        scalers,
-    )
-    result = update_states(
-        leaf["state"],
-        [leaf[f"received{stream}"] for stream in streams],
-        [degree.to(device) for degree in degrees],
-        weights,
-        short_cut=short_cut,
-        backend=backend,  # type: ignore[arg-type]
-    )
-    (result * torch.linspace(-1, 1, result.numel(), device=device).view_as(result)).sum().backward()
-    zero = torch.zeros(())
-    return result.detach().cpu(), {
-        name: zero if value.grad is None else value.grad.cpu() for name, value in leaf.items()
-    }
+    received = torch.stack([here[f"received{stream}"] for stream in streams])
+    degree = torch.stack(degrees).to(DEVICE)
+    weights = weights_of(here, len(degrees), scalers, norm)
+    shape = (len(degrees), *received.shape[1:])
+    update = Update(weights, shape, torch.tensor(sizes, device=DEVICE), short_cut=short_cut, **options)
+    parameters = Parameters.of(weights)
+    given_all = (here["state"], received, degree)
+    result, kept = update.forward(parameters, *given_all, torch.float32, keep=True)
+    grad = passed_back(result)
+    grad[sizes[1] :] = float("nan")
+    to_state, to_received, to_parameters = update.backward(parameters, grad, *given_all, kept)
+    found = {"state": to_state, "own": to_parameters.own, "bias": to_parameters.own_bias}
+    if to_parameters.norm is not None and to_parameters.norm_bias is not None:
+        found |= {"gamma": to_parameters.norm, "beta": to_parameters.norm_bias}
+    for stream in streams:
+        found[f"received{stream}"] = to_received[stream]
+        found[f"weight{stream}"] = to_parameters.received[stream]
+    return result.cpu(), {name: value.cpu() for name, value in found.items()}
 
 
 def apart(one: Tensor, other: Tensor) -> float:
@@ -72,9 +101,10 @@ def apart(one: Tensor, other: Tensor) -> float:
 
 
 def assert_fused_is_plain(given: dict[str, Tensor], degrees: list[Tensor], *options: Any) -> None:
-    expected, expected_grads = updated(given, degrees, *options, "reference")
-    found, grads = updated(given, degrees, *options, "triton")
+    expected, expected_grads = plain(given, degrees, *options)
+    found, grads = fused(given, degrees, *options)
     assert apart(expected, found) < 1e-4
+    assert expected_grads.keys() == grads.keys()
     for name, grad in expected_grads.items():
         assert apart(grad, grads[name]) < 1e-2, name
 
@@ -107,41 +137,68 @@ def test_products_cut_into_columns_are_the_whole_ones(numbers: int, monkeypatch:
 
 
 @needs_triton
+@pytest.mark.parametrize("scalers", [1, 3])
+@pytest.mark.parametrize("least", [0, 1])
+@pytest.mark.parametrize("numbers", [4096, 256])
+def test_rows_that_a_view_does_not_have_are_not_read(
+    scalers: int, least: int, numbers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they hold is told once; in memory it is NaN. A view with some rows, one with the heads alone."""
+    from contextpool.kernels import triton_update
+    from contextpool.pool.propagation import ViewRows
+
+    for name in ("FORWARD", "BACKWARD", "WEIGHTS"):
+        monkeypatch.setattr(triton_update, name, triton_update.Tiling(16, numbers))
+    dim, reductions, always = 16, 4, 3
+    given = update_inputs(scalers, 3, reductions, scalers, dim)
+    held = torch.linspace(-1, 1, reductions * dim)
+    row = torch.arange(ROWS)
+    filled = [row >= 0, (row < always) | ((row > 10) & (row < 31)), row < always]
+    degrees = [torch.where(rows & (row >= always), 2 + row % 5, least) for rows in filled]
+    for stream, rows in enumerate(filled):
+        given[f"received{stream}"][~rows] = held.view(reductions, dim)
+    expected, expected_grads = plain(given, degrees, scalers, True, True)
+    for stream, rows in enumerate(filled):
+        given[f"received{stream}"][~rows] = float("nan")
+    order = torch.stack(
+        [row[rows.nonzero().squeeze(1).flip(0).tolist() + [0] * 99][:ROWS] for rows in filled[:0:-1]]
+    )
+    counts = torch.tensor([[7, int(rows.sum()), 10**6] for rows in filled[:0:-1]])  # view 0 is the second's
+    none = torch.zeros(2, 1, device=DEVICE)
+    lists = ViewRows(none, none, none, order.int().to(DEVICE), counts.to(DEVICE))
+    views = torch.tensor([-1, 1, 0, -2], dtype=torch.int32, device=DEVICE)
+    listed = triton_update.ListedRows(lists, 1, views, held.to(DEVICE), least, always)
+    found, grads = fused(given, degrees, scalers, True, True, listed=listed)
+    assert apart(expected, found) < 1e-4
+    for name, grad in expected_grads.items():
+        asked = filled[int(name[-1])] if name.startswith("received") else slice(None)
+        assert apart(grad[asked], grads[name][asked]) < 1e-2, name
+
+
+@needs_triton
 def test_rows_that_are_only_room_become_zero_and_count_nowhere() -> None:
     """`sizes` says how many rows are real: what lies beyond may be anything."""
-    from contextpool.kernels import triton_update
-
-    dim, real_sources, real_rows = 16, 20, 33
-    given = update_inputs(1, 1, 4, 3, dim)
+    real_sources, real_rows = 20, 33
+    given = update_inputs(1, 1, 4, 3, 16)
     given["state"][real_sources:] = float("nan")
     given["received0"][real_rows:] = float("nan")
-    leaf = {name: value.to(DEVICE).requires_grad_() for name, value in given.items()}
-    weights = UpdateWeights(
-        leaf["own"], leaf["bias"], [leaf["weight0"]], leaf["gamma"], leaf["beta"], torch.tensor(1.7, device=DEVICE), 3
-    )  # fmt: skip
-    degrees = [torch.full((ROWS,), 3, device=DEVICE)]
-    sizes = torch.tensor([real_sources, real_rows], device=DEVICE)
-    result = triton_update.update_states(
-        leaf["state"], [leaf["received0"]], degrees, weights, short_cut=True, sizes=sizes
-    )
+    degrees = [torch.full((ROWS,), 3)]
+    result, grads = fused(given, degrees, 3, True, True, (real_sources, real_rows))
     assert torch.isfinite(result).all()
     assert not result[real_rows:].any()
-    grad = torch.ones_like(result)
-    grad[real_rows:] = float("nan")
-    result.backward(grad)
     for name in ("own", "bias", "weight0", "gamma", "beta"):
-        value = leaf[name].grad
-        assert value is not None
-        assert torch.isfinite(value).all(), name
+        assert torch.isfinite(grads[name]).all(), name
 
 
 def test_the_fused_update_is_for_powers_of_two_that_fit() -> None:
-    assert triton_takes(32, 4)
-    assert triton_takes(64, 1)
-    assert not triton_takes(48, 4)
-    assert not triton_takes(8, 1)
-    assert triton_takes(128, 4)
-    assert not triton_takes(256, 4)
+    pna = ("mean", "max", "min", "std")
+    assert triton_takes(32, pna)
+    assert triton_takes(64, ("max",))
+    assert not triton_takes(48, pna)
+    assert not triton_takes(8, ("sum",))
+    assert triton_takes(128, pna)
+    assert not triton_takes(256, pna)
+    assert not triton_takes(32, ("std",))  # it needs the mean beside
 
 
 def test_weights_of_a_layer_without_norm() -> None:
@@ -149,9 +206,7 @@ def test_weights_of_a_layer_without_norm() -> None:
     weights = UpdateWeights.of(own, [received], nn.Identity(), torch.tensor(1.0), 1)
     assert weights.norm_weight is None
     state = torch.randn(2, 4)
-    found = update_states(
-        state, [torch.zeros(3, 1, 4)], [torch.ones(3)], weights, short_cut=False, backend="reference"
-    )
+    found = update_states(state, [torch.zeros(3, 1, 4)], [torch.ones(3)], weights, short_cut=False)
     assert torch.allclose(found[:2], torch.relu(own(state)))
     assert torch.allclose(found[2], torch.relu(own.bias))
 

@@ -87,17 +87,24 @@ def _absorbed(
 
 
 @triton.jit
+def _shares(back, sent, along, MESSAGE: tl.constexpr):
+    """What the state and the weight of a message get of its gradient `back`; not for rotate."""
+    if MESSAGE == 0:
+        return back * along, back * sent
+    else:
+        return back, back
+
+
+@triton.jit
 def _send_back(
     back, sent, sent_other, along, along_other, is_real, at_state, at_weight, columns, other_columns, ok,
     MESSAGE: tl.constexpr,
 ):  # fmt: skip
     """Adds the gradients `back` [E, D] of messages to the states and weights that they were made of, atomically."""
-    if MESSAGE == 0:
-        tl.atomic_add(at_state + columns[None, :], back * along, mask=ok, sem="relaxed")
-        tl.atomic_add(at_weight + columns[None, :], back * sent, mask=ok, sem="relaxed")
-    elif MESSAGE == 1:
-        tl.atomic_add(at_state + columns[None, :], back, mask=ok, sem="relaxed")
-        tl.atomic_add(at_weight + columns[None, :], back, mask=ok, sem="relaxed")
+    if MESSAGE != 2:
+        to_state, to_weight = _shares(back, sent, along, MESSAGE)
+        tl.atomic_add(at_state + columns[None, :], to_state, mask=ok, sem="relaxed")
+        tl.atomic_add(at_weight + columns[None, :], to_weight, mask=ok, sem="relaxed")
     else:
         to_state = back * tl.where(is_real, along, along_other)
         to_state_other = back * tl.where(is_real, -along_other, along)

@@ -2,7 +2,8 @@
 
 Nothing is reduced across threads and results leave as they lie, so a short row costs little more than its messages.
 Programs take targets in the order of `Hop.order`, which puts rows of like length side by side; rows of more than
-`longest` edges are left to `_triton_aggregate`. Names and shapes as there.
+`longest` edges are left to `_triton_aggregate`. Names and shapes as there. Every stream has programs of its own: in one
+pass they would share what they gather, but hold so many numbers that fewer warps fit, which is slower.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from contextpool.kernels._triton_messages import (
     _message_gradient,
     _rows,
     _send_back,
+    _shares,
 )
 
 
 @triton.jit
-def _tile(order, row_start, node_query, last, longest, BLOCK_T: tl.constexpr):
-    """The targets of this program, the edges start:end of each, its query, and whether it is one to work at."""
-    slot = tl.program_id(0).to(tl.int64) * BLOCK_T + tl.arange(0, BLOCK_T)
+def _tile(order, tile, row_start, node_query, last, longest, BLOCK_T: tl.constexpr):
+    """Targets of a tile, out of the `last` first; edges start:end of each, its query, whether it is taken."""
+    slot = tile.to(tl.int64) * BLOCK_T + tl.arange(0, BLOCK_T)
     inside = slot < last
     target = tl.load(order + slot, mask=inside, other=0).to(tl.int64)
     start = tl.load(row_start + target, mask=inside, other=0)
@@ -35,6 +37,14 @@ def _tile(order, row_start, node_query, last, longest, BLOCK_T: tl.constexpr):
 
 
 @triton.jit
+def _add_run(grad_weight, run, along_query, relation, ends, columns, column_ok, dim):
+    """Adds the runs [T, D] that end here to the weights of their relations [T], -1 where none has begun."""
+    over = (ends & (relation >= 0))[:, None] & column_ok[None, :]
+    place = along_query + relation.to(tl.int64) * dim
+    tl.atomic_add(grad_weight + place[:, None] + columns[None, :], run, mask=over, sem="relaxed")
+
+
+@triton.jit
 def _edge(edge_source, edge_relation, edge, end):
     """Source and relation of one edge a target; past a row's end a source that no layer has."""
     source = tl.load(edge_source + edge, mask=edge < end, other=2147483647)
@@ -42,7 +52,19 @@ def _edge(edge_source, edge_relation, edge, end):
     return source, relation
 
 
-@triton.jit(do_not_specialize=["num_targets", "num_boundary", "longest"])
+@triton.jit(
+    do_not_specialize=[
+        "num_targets",
+        "num_boundary",
+        "longest",
+        "first_stream",
+        "listed_at",
+        "row_stride",
+        "edge_stride",
+        "order_stride",
+        "listed_stride",
+    ]
+)
 def forward_tiles(
     state,
     weight,
@@ -66,6 +88,13 @@ def forward_tiles(
     weight_query_stride,
     epsilon,
     longest,
+    first_stream,
+    row_stride,  # from the rows of one view to those of the next, and so on; 0 where all views share them
+    edge_stride,
+    order_stride,
+    listed_stride,
+    listed,  # int64, at `listed_at`: how many of the order are targets
+    listed_at,
     MESSAGE: tl.constexpr,
     HAS_EDGE_WEIGHT: tl.constexpr,
     HAS_BOUNDARY: tl.constexpr,
@@ -75,35 +104,36 @@ def forward_tiles(
     AT_MIN: tl.constexpr,
     AT_STD: tl.constexpr,
     NUM_OUT: tl.constexpr,
-    NUM_STREAMS: tl.constexpr,
     HAS_VIEW: tl.constexpr,
     KEEP_TIES: tl.constexpr,
     BLOCK_T: tl.constexpr,
     D_PAD: tl.constexpr,
 ):
-    """All reductions in one pass, for one stream after the other; a stream without edges here costs its result.
-
-    Streams in one pass would share what they gather, but hold so many numbers that fewer warps fit: slower.
-    """
+    """All reductions in one pass."""
+    stream = (first_stream + tl.program_id(1)).to(tl.int64)
+    view = tl.load(stream_view + stream)
+    table = tl.maximum(view, 0).to(tl.int64)
+    row_start += table * row_stride
+    edge_source += table * edge_stride
+    edge_relation += table * edge_stride
+    order += table * order_stride
     num_sources = tl.load(sizes)
-    last = tl.load(sizes + 1)
-    target, start, end, query, taken = _tile(order, row_start, node_query, last, longest, BLOCK_T)
-    steps = tl.max(end - start, axis=0)
+    last = tl.load(listed + table * listed_stride + listed_at)
     columns = tl.arange(0, D_PAD)
     column_ok = columns < dim
     half = dim // 2
     is_real = (columns < half)[None, :]
     other_columns = tl.where(columns < half, columns + half, columns - half)
-    stored = taken[:, None] & column_ok[None, :]
-    own = tl.zeros([BLOCK_T, D_PAD], dtype=tl.float32)
-    if HAS_BOUNDARY:
-        has_own = stored & (target < num_boundary)[:, None]
-        at_own = boundary + target[:, None] * dim + columns[None, :]
-        own = tl.load(at_own, mask=has_own, other=0.0).to(tl.float32)
-    first_source, first_relation = _edge(edge_source, edge_relation, start, end)
-    seen = tl.zeros([BLOCK_T], dtype=tl.int32)
-    for stream in range(NUM_STREAMS):
-        view = tl.load(stream_view + stream)
+    tile = tl.program_id(0)
+    while tile * BLOCK_T < last:
+        target, start, end, query, taken = _tile(order, tile, row_start, node_query, last, longest, BLOCK_T)
+        steps = tl.max(end - start, axis=0)
+        stored = taken[:, None] & column_ok[None, :]
+        own = tl.zeros([BLOCK_T, D_PAD], dtype=tl.float32)
+        if HAS_BOUNDARY:
+            has_own = stored & (target < num_boundary)[:, None]
+            at_own = boundary + target[:, None] * dim + columns[None, :]
+            own = tl.load(at_own, mask=has_own, other=0.0).to(tl.float32)
         row = stream * num_targets + target
         total = tl.zeros([BLOCK_T, D_PAD], dtype=tl.float32)
         squares = tl.zeros([BLOCK_T, D_PAD], dtype=tl.float32)
@@ -120,37 +150,30 @@ def forward_tiles(
             smallest = own
             at_largest += 1
             at_smallest += 1
-        walks = steps > 0
-        if NUM_STREAMS > 1:
-            if stream > 0:
-                walks = walks & ((view < 0) | (tl.max((seen >> tl.maximum(view, 0)) & 1, axis=0) != 0))
-        if walks:
-            along_query = stream * weight_stream_stride + query * weight_query_stride
-            edge = start
-            source = first_source
-            relation = first_relation
-            step = steps * 0
-            while step < steps:
-                next_source, next_relation = _edge(edge_source, edge_relation, edge + 1, end)
-                member, bits = _members_of(edge, source, edge_views, view, num_sources, HAS_VIEW)
-                seen |= bits
-                sent, sent_other, along, along_other, ok = _rows(
-                    state, weight, source, along_query + relation.to(tl.int64) * dim, member, columns,
-                    other_columns, column_ok, dim, MESSAGE,
-                )  # fmt: skip
-                message = _composed(sent, sent_other, along, along_other, is_real, MESSAGE)
-                if HAS_EDGE_WEIGHT:
-                    factor = tl.load(edge_weight + edge, mask=member, other=0.0).to(tl.float32)
-                    message = message * factor[:, None]
-                received += member.to(tl.int32)
-                total, squares, largest, at_largest, smallest, at_smallest = _absorbed(
-                    total, squares, largest, at_largest, smallest, at_smallest, message, ok,
-                    AT_SUM, AT_MEAN, AT_MAX, AT_MIN, AT_STD, KEEP_TIES,
-                )  # fmt: skip
-                source = next_source
-                relation = next_relation
-                edge += 1
-                step += 1
+        along_query = stream * weight_stream_stride + query * weight_query_stride
+        edge = start
+        source, relation = _edge(edge_source, edge_relation, start, end)
+        step = steps * 0
+        while step < steps:
+            next_source, next_relation = _edge(edge_source, edge_relation, edge + 1, end)
+            member, _ = _members_of(edge, source, edge_views, view, num_sources, HAS_VIEW)
+            sent, sent_other, along, along_other, ok = _rows(
+                state, weight, source, along_query + relation.to(tl.int64) * dim, member, columns,
+                other_columns, column_ok, dim, MESSAGE,
+            )  # fmt: skip
+            message = _composed(sent, sent_other, along, along_other, is_real, MESSAGE)
+            if HAS_EDGE_WEIGHT:
+                factor = tl.load(edge_weight + edge, mask=member, other=0.0).to(tl.float32)
+                message = message * factor[:, None]
+            received += member.to(tl.int32)
+            total, squares, largest, at_largest, smallest, at_smallest = _absorbed(
+                total, squares, largest, at_largest, smallest, at_smallest, message, ok,
+                AT_SUM, AT_MEAN, AT_MAX, AT_MIN, AT_STD, KEEP_TIES,
+            )  # fmt: skip
+            source = next_source
+            relation = next_relation
+            edge += 1
+            step += 1
 
         some = (received > 0)[:, None]
         number = tl.maximum(received, 1).to(tl.float32)[:, None]
@@ -174,9 +197,22 @@ def forward_tiles(
             tl.store(place + AT_MIN * dim, tl.where(some, smallest, 0.0), mask=stored)
             if KEEP_TIES:
                 tl.store(tie + dim, at_smallest.to(tl.int16), mask=stored)
+        tile += tl.num_programs(0)
 
 
-@triton.jit(do_not_specialize=["num_targets", "num_boundary", "longest"])
+@triton.jit(
+    do_not_specialize=[
+        "num_targets",
+        "num_boundary",
+        "longest",
+        "first_stream",
+        "listed_at",
+        "row_stride",
+        "edge_stride",
+        "order_stride",
+        "listed_stride",
+    ]
+)
 def backward_tiles(
     grad,
     state,
@@ -205,6 +241,13 @@ def backward_tiles(
     weight_query_stride,
     epsilon,
     longest,
+    first_stream,
+    row_stride,  # from the rows of one view to those of the next, and so on; 0 where all views share them
+    edge_stride,
+    order_stride,
+    listed_stride,
+    listed,  # int64, at `listed_at`: how many of the order are targets
+    listed_at,
     MESSAGE: tl.constexpr,
     HAS_EDGE_WEIGHT: tl.constexpr,
     HAS_BOUNDARY: tl.constexpr,
@@ -214,35 +257,42 @@ def backward_tiles(
     AT_MIN: tl.constexpr,
     AT_STD: tl.constexpr,
     NUM_OUT: tl.constexpr,
-    NUM_STREAMS: tl.constexpr,
     HAS_VIEW: tl.constexpr,
     BLOCK_T: tl.constexpr,
     D_PAD: tl.constexpr,
 ):
-    """Adds to what the edges of the targets read, atomically."""
+    """Adds to what the edges of the targets read, atomically; where edges of one relation follow one another, to its
+    weight once, unless messages are turned.
+    """
+    stream = (first_stream + tl.program_id(1)).to(tl.int64)
+    view = tl.load(stream_view + stream)
+    table = tl.maximum(view, 0).to(tl.int64)
+    row_start += table * row_stride
+    edge_source += table * edge_stride
+    edge_relation += table * edge_stride
+    order += table * order_stride
     num_sources = tl.load(sizes)
-    last = tl.load(sizes + 1)
-    target, start, end, query, taken = _tile(order, row_start, node_query, last, longest, BLOCK_T)
-    steps = tl.max(end - start, axis=0)
+    last = tl.load(listed + table * listed_stride + listed_at)
     columns = tl.arange(0, D_PAD)
     column_ok = columns < dim
     half = dim // 2
     is_real = (columns < half)[None, :]
     other_columns = tl.where(columns < half, columns + half, columns - half)
-    stored = taken[:, None] & column_ok[None, :]
-    own = tl.zeros([BLOCK_T, D_PAD], dtype=tl.float32)
-    to_own = tl.zeros([BLOCK_T, D_PAD], dtype=tl.float32)
-    has_own = stored & (target < num_boundary)[:, None]
-    at_own = target[:, None] * dim + columns[None, :]
-    if HAS_BOUNDARY:
-        own = tl.load(boundary + at_own, mask=has_own, other=0.0).to(tl.float32)
-    first_source, first_relation = _edge(edge_source, edge_relation, start, end)
-    for stream in range(NUM_STREAMS):
+    tile = tl.program_id(0)
+    while tile * BLOCK_T < last:
+        target, start, end, query, taken = _tile(order, tile, row_start, node_query, last, longest, BLOCK_T)
+        steps = tl.max(end - start, axis=0)
+        stored = taken[:, None] & column_ok[None, :]
+        own = tl.zeros([BLOCK_T, D_PAD], dtype=tl.float32)
+        has_own = stored & (target < num_boundary)[:, None]
+        at_own = target[:, None] * dim + columns[None, :]
+        if HAS_BOUNDARY:
+            own = tl.load(boundary + at_own, mask=has_own, other=0.0).to(tl.float32)
         row = stream * num_targets + target
         received = tl.load(degree + row, mask=taken, other=0)
         at_work = tl.max(received, axis=0) > HAS_BOUNDARY
         if HAS_BOUNDARY:
-            at_work = at_work | (tl.min(target, axis=0) < num_boundary)
+            at_work = at_work | (tl.min(tl.where(taken, target, num_boundary), axis=0) < num_boundary)
         if at_work:
             asked = stored
             if HAS_BOUNDARY:  # a row that received nothing else has nobody to pass its gradients to
@@ -252,14 +302,15 @@ def backward_tiles(
                 epsilon, AT_SUM, AT_MEAN, AT_MAX, AT_MIN, AT_STD, NUM_OUT,
             )  # fmt: skip
             if HAS_BOUNDARY:
-                to_own += _message_gradient(
+                to_own = _message_gradient(
                     own, constant, slope, largest, to_max, smallest, to_min, AT_MAX, AT_MIN, AT_STD
                 )
-            view = tl.load(stream_view + stream)
+                tl.atomic_add(grad_boundary + at_own, to_own, mask=has_own, sem="relaxed")
             along_query = stream * weight_stream_stride + query * weight_query_stride
             edge = start
-            source = first_source
-            relation = first_relation
+            source, relation = _edge(edge_source, edge_relation, start, end)
+            run = tl.zeros([BLOCK_T, D_PAD], dtype=tl.float32)
+            run_relation = relation * 0 - 1
             step = steps * 0
             while step < steps:
                 next_source, next_relation = _edge(edge_source, edge_relation, edge + 1, end)
@@ -282,14 +333,22 @@ def backward_tiles(
                     tl.atomic_add(grad_edge_weight + edge, share, mask=member, sem="relaxed")
                     back = back * factor
                 at_state = grad_state + source.to(tl.int64)[:, None] * dim
-                at_weight = grad_weight + along_place[:, None]
-                _send_back(
-                    back, sent, sent_other, along, along_other, is_real, at_state, at_weight, columns, other_columns,
-                    ok, MESSAGE,
-                )  # fmt: skip
+                if MESSAGE == 2:
+                    _send_back(
+                        back, sent, sent_other, along, along_other, is_real, at_state,
+                        grad_weight + along_place[:, None], columns, other_columns, ok, MESSAGE,
+                    )  # fmt: skip
+                else:
+                    to_state, to_weight = _shares(back, sent, along, MESSAGE)
+                    tl.atomic_add(at_state + columns[None, :], to_state, mask=ok, sem="relaxed")
+                    ends = member & (relation != run_relation)
+                    _add_run(grad_weight, run, along_query, run_relation, ends, columns, column_ok, dim)
+                    run = tl.where(ends[:, None], 0.0, run) + to_weight
+                    run_relation = tl.where(member, relation, run_relation)
                 source = next_source
                 relation = next_relation
                 edge += 1
                 step += 1
-    if HAS_BOUNDARY:
-        tl.store(grad_boundary + at_own, to_own, mask=has_own)
+            if MESSAGE != 2:
+                _add_run(grad_weight, run, along_query, run_relation, taken, columns, column_ok, dim)
+        tile += tl.num_programs(0)

@@ -18,6 +18,13 @@ def _scale_of(degree, log_degree, smallest):
 
 
 @triton.jit
+def view_of(stream, stream_view, order, listed, order_stride, listed_stride, listed_at):
+    """The list of rows that the view of a stream has, and how long it is; see `ViewRows`."""
+    view = tl.load(stream_view + stream).to(tl.int64)
+    return order + view * order_stride, tl.load(listed + view * listed_stride + listed_at)
+
+
+@triton.jit
 def _normalised(update, dim: tl.constexpr, eps):
     """Rows with mean 0 and variance 1, and 1 / their deviation."""
     mean = tl.sum(update, axis=1) / dim
@@ -26,7 +33,7 @@ def _normalised(update, dim: tl.constexpr, eps):
     return centred * inverse[:, None], inverse
 
 
-@triton.jit(do_not_specialize=["num_rows"])
+@triton.jit(do_not_specialize=["num_rows", "always"])
 def update_forward(
     state,  # [num_sources, D]
     received,  # [S, M, W], W = reductions * D
@@ -40,10 +47,15 @@ def update_forward(
     update,  # [M, D] what is normalised, for the backward pass
     result,  # [M, D]
     sizes,  # [2] int64: how many rows of the state and of the result there really are; the others become 0
+    of_views,  # [V, M, D] what the views add, for rows that they have
+    of_nothing,  # [V, D] what they add for others
+    always,  # rows before it are rows of every view
     num_rows,
     eps,
     smallest,
     NUM_STREAMS: tl.constexpr,
+    NUM_VIEWS: tl.constexpr,  # streams beside these that `view_forward` has been at
+    LEAST: tl.constexpr,  # the degree of a row that received nothing
     SCALERS: tl.constexpr,
     HAS_NORM: tl.constexpr,
     SHORT_CUT: tl.constexpr,
@@ -83,6 +95,13 @@ def update_forward(
                 total += inverse[:, None] * tl.dot(
                     part, tl.load(matrix + 2 * D * W), input_precision=PRECISION
                 )
+    for number in range(NUM_VIEWS):
+        degrees = tl.load(degree + (NUM_STREAMS + number) * num_rows + rows, mask=rows < num_rows, other=0)
+        filled = ((degrees > LEAST) | (rows < always))[:, None]
+        added = tl.load(
+            of_views + number * num_rows.to(tl.int64) * D + place, mask=row_ok & filled, other=0.0
+        )
+        total += tl.where(filled, added, tl.load(of_nothing + number * D + columns)[None, :])
     if KEEP:
         tl.store(update + place, total, mask=row_ok)
     after = total
@@ -184,7 +203,7 @@ def update_backward(
     tl.store(goal + 2 * D, to_norm_bias)
 
 
-@triton.jit(do_not_specialize=["num_rows"])
+@triton.jit(do_not_specialize=["num_rows", "order_stride", "listed_stride", "listed_at"])
 def update_weights(
     grad_update,  # [M, D]
     state,  # [num_sources, D]
@@ -193,10 +212,18 @@ def update_weights(
     log_degree,
     parts,  # [programs, width]: own_weight [D, D], weight [S, SCALERS * D, W]
     sizes,
+    nothing,  # [W] what the rows hold that a view does not have
+    order,
+    stream_view,
+    listed,
+    order_stride,
+    listed_stride,
+    listed_at,
     num_rows,
     part_width,
     smallest,
     NUM_STREAMS: tl.constexpr,
+    FIRST_VIEW: tl.constexpr,  # from this stream on rows are those of a list; what others add is left out
     SCALERS: tl.constexpr,
     BLOCK: tl.constexpr,
     D: tl.constexpr,
@@ -226,26 +253,74 @@ def update_weights(
         tl.store(goal + columns[:, None] * D + columns[None, :], own)
     else:
         last_row = tl.load(sizes + 1)
+        by_list = stream >= FIRST_VIEW
+        if by_list:
+            order, last_row = view_of(
+                stream, stream_view, order, listed, order_stride, listed_stride, listed_at
+            )
+        missing = tl.zeros([D], dtype=tl.float32)
         plain = tl.zeros([D, C], dtype=tl.float32)
         amplified = tl.zeros([D, C], dtype=tl.float32)
         damped = tl.zeros([D, C], dtype=tl.float32)
         while block * BLOCK < last_row:
             rows = (block * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
-            row_ok = (rows < last_row)[:, None]
+            inside = rows < last_row
+            row_ok = inside[:, None]
+            if by_list:
+                rows = tl.load(order + rows, mask=inside, other=0).to(tl.int64)
             stream_rows = rows + stream.to(tl.int64) * num_rows
             back = tl.load(grad_update + rows[:, None] * D + columns[None, :], mask=row_ok, other=0.0)
+            missing -= tl.sum(back, axis=0)
             part = tl.load(received + stream_rows[:, None] * W + wide[None, :], mask=row_ok, other=0.0)
             plain = tl.dot(tl.trans(back), part, plain, input_precision=PRECISION)
             if SCALERS == 3:
-                degrees = tl.load(degree + stream_rows, mask=rows < last_row, other=1)
+                degrees = tl.load(degree + stream_rows, mask=inside, other=1)
                 scale, inverse = _scale_of(degrees, log_mean, smallest)
                 amplified = tl.dot(
                     tl.trans(back * scale[:, None]), part, amplified, input_precision=PRECISION
                 )
                 damped = tl.dot(tl.trans(back * inverse[:, None]), part, damped, input_precision=PRECISION)
             block += tl.num_programs(0)
+        if by_list:  # less than nothing: what all rows together would add of it is added at the end
+            usual = tl.load(nothing + wide)[None, :]
+            plain += missing[:, None] * usual
+            damped += (missing / smallest)[:, None] * usual
         place = goal + D * D + stream * SCALERS * D * W + columns[:, None] * W + wide[None, :]
         tl.store(place, plain)
         if SCALERS == 3:
             tl.store(place + D * W, amplified)
             tl.store(place + 2 * D * W, damped)
+
+
+@triton.jit(do_not_specialize=["num_vectors", "num_matrices"])
+def sum_parts(
+    vectors,  # [num_vectors, 3 * D]
+    matrices,  # [num_matrices, width]
+    sums,  # [3 * D + width]
+    num_vectors,
+    num_matrices,
+    width,
+    VECTORS: tl.constexpr,  # 3 * D
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Both tables summed over their rows, one after the other, in an order that is always the same."""
+    first = tl.program_id(0) * BLOCK
+    columns = first + tl.arange(0, BLOCK)
+    of_vectors = columns < VECTORS
+    of_matrices = (columns >= VECTORS) & (columns < VECTORS + width)
+    total = tl.zeros([ROWS, BLOCK], dtype=tl.float32)
+    start = 0
+    if first < VECTORS:
+        while start < num_vectors:
+            row = start + tl.arange(0, ROWS)[:, None]
+            place = vectors + row * VECTORS + columns[None, :]
+            total += tl.load(place, mask=(row < num_vectors) & of_vectors[None, :], other=0.0)
+            start += ROWS
+    start = 0
+    while start < num_matrices:
+        row = start + tl.arange(0, ROWS)[:, None]
+        place = matrices + row.to(tl.int64) * width + (columns - VECTORS)[None, :]
+        total += tl.load(place, mask=(row < num_matrices) & of_matrices[None, :], other=0.0)
+        start += ROWS
+    tl.store(sums + columns, tl.sum(total, axis=0), mask=of_vectors | of_matrices)

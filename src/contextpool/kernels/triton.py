@@ -6,10 +6,11 @@ groups of edges in a fixed order instead, which costs about twice the time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +29,8 @@ TILE = 128
 """Elements of an [E, D] or [T, D] tile, for one warp: fewer leave room for more warps, more put more in flight."""
 TILE_REGISTERS = 80
 """A thread of such a warp may hold: with fewer more warps fit, and what does not is kept nearby."""
+TILE_PROGRAMS = 16_896
+"""At most, each with every so-manieth tile: more than are at work at once, and few beside those that find nothing."""
 MAX_DIM = 512
 NO_LIMIT = 2**31 - 1
 Gradients = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
@@ -45,15 +48,16 @@ def aggregate(
     edge_weight: Tensor | None = None,
 ) -> tuple[list[Tensor], list[Tensor]]:
     """See `reference.aggregate`. Accumulates in float32 whatever the inputs are stored in."""
-    check(message, reductions)
-    if state.size(1) > MAX_DIM:
-        raise ConfigError(f"backend 'triton' takes states of up to {MAX_DIM} columns, not {state.size(1)}.")
-    weight = torch.stack([stream.relation_weight for stream in streams])
-    if weight.dim() == 3:
-        weight = weight[:, None]  # [S, 1, 2R, D]
-    views = tuple(stream.view for stream in streams)
-    *results, degree = _Aggregate.apply(state, weight, boundary, edge_weight, hop, views, message, reductions)
+    launch = Launch(hop, streams, message, reductions, state.size(1), has_edge_weight=edge_weight is not None)
+    *results, degree = _Aggregate.apply(state, weight_of(streams), boundary, edge_weight, launch)
     return list(results), list(degree.unbind(0))
+
+
+def weight_of(streams: Sequence[Stream]) -> Tensor:
+    """[S, B or 1, 2R, D]"""
+    first = streams[0].relation_weight
+    weight = first[None] if len(streams) == 1 else torch.stack([stream.relation_weight for stream in streams])
+    return weight if weight.dim() == 4 else weight[:, None]
 
 
 class _Aggregate(torch.autograd.Function):
@@ -64,17 +68,15 @@ class _Aggregate(torch.autograd.Function):
         weight: Tensor,
         boundary: Tensor | None,
         edge_weight: Tensor | None,
-        hop: Hop,
-        views: tuple[int, ...],
-        message: Message,
-        reductions: tuple[Reduction, ...],
+        launch: Launch,
     ) -> tuple[Tensor, ...]:
-        launch = _Launch(hop, views, message, reductions, state.size(1))
         state, weight = state.contiguous(), weight.contiguous()
         boundary = None if boundary is None else boundary.contiguous()
         edge_weight = None if edge_weight is None else edge_weight.contiguous()
         needs_grad = any(ctx.needs_input_grad[:4])
-        out, degree, ties = launch.forward(state, weight, boundary, edge_weight, keep_ties=needs_grad)
+        out, degree, ties = launch.forward(
+            state, weight, boundary, edge_weight, keep_ties=needs_grad, fill=True
+        )
         ctx.launch = launch
         ctx.save_for_backward(state, weight, boundary, edge_weight, out, degree, ties)
         ctx.mark_non_differentiable(degree)
@@ -83,33 +85,71 @@ class _Aggregate(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        launch: _Launch = ctx.launch
-        state, weight, boundary, edge_weight, out, degree, ties = ctx.saved_tensors
+        launch: Launch = ctx.launch
         grad = launch.with_unrequested(stacked(grads[:-1]))
-        backward = (
-            launch.backward_in_order if torch.are_deterministic_algorithms_enabled() else launch.backward
-        )
-        results = backward(grad, state, weight, boundary, edge_weight, out, degree, ties)
-        inputs = (state, weight, boundary, edge_weight)
-        cast = (
-            None if result is None or given is None else result.to(given.dtype)
-            for result, given in zip(results, inputs, strict=True)
-        )
-        return *cast, None, None, None, None
+        results = launch.backward(Values(grad, *ctx.saved_tensors))
+        return *like_inputs(results, ctx.saved_tensors), None
 
 
-class _Launch:
-    """What the kernels of one call share."""
+def like_inputs(gradients: Gradients, inputs: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Gradients in the types of what they are of."""
+    return [
+        None if result is None or given is None else result.to(given.dtype)
+        for result, given in zip(gradients, inputs[: len(gradients)], strict=True)
+    ]
+
+
+class Values(NamedTuple):
+    """What a backward pass reads."""
+
+    grad: Tensor  # [S, M, NUM_OUT, D]
+    state: Tensor
+    weight: Tensor
+    boundary: Tensor | None
+    edge_weight: Tensor | None
+    out: Tensor
+    degree: Tensor
+    ties: Tensor
+
+
+class _Part(NamedTuple):
+    """Streams that are launched together, and the rows of edges that they walk."""
+
+    edges: tuple[Tensor, Tensor, Tensor]
+    """Row starts, sources and relations: of the hop, or of all its views."""
+    order: Tensor
+    num_streams: int
+    how: dict[str, Any]
+    of_tiles: dict[str, Any]
+    """The same, for tiles alone."""
+
+
+class Launch:
+    """What the kernels of one call share. `gathered`: rows that a view has no edges into are not worked at."""
 
     def __init__(
-        self, hop: Hop, views: tuple[int, ...], message: Message, reductions: tuple[Reduction, ...], dim: int
+        self,
+        hop: Hop,
+        streams: Sequence[Stream],
+        message: Message,
+        reductions: tuple[Reduction, ...],
+        dim: int,
+        *,
+        has_edge_weight: bool,
     ) -> None:
+        check(message, reductions)
+        if dim > MAX_DIM:
+            raise ConfigError(f"backend 'triton' takes states of up to {MAX_DIM} columns, not {dim}.")
+        views = tuple(stream.view for stream in streams)
         self.hop, self.dim, self.num_streams, self.reductions = hop, dim, len(views), reductions
+        has_view = any(view != FULL for view in views)
+        by_tiles = hop.order is not None and hop.hubs is not None
+        one_by_one = len(views) > 1 and views[0] == FULL and FULL not in views[1:]
+        self.gathered = by_tiles and one_by_one and hop.view_rows is not None and not has_edge_weight
         held = reductions if "std" not in reductions or "mean" in reductions else (*reductions, "mean")
-        self.num_out = len(held)
+        self.held, self.num_out = held, len(held)
         self.sizes = hop.device_sizes  # here: launches may be on another stream
         d_pad, s_pad = next_power_of_2(dim), next_power_of_2(len(views))
-        self.has_view = any(view != FULL for view in views)
         self.stream_view = _stream_views(views, s_pad, hop.edge_source.device)
         self.shape: dict[str, Any] = {
             **{f"AT_{name.upper()}": held.index(name) if name in held else -1 for name in _NAMES},
@@ -118,10 +158,16 @@ class _Launch:
             "D_PAD": d_pad,
         }
         warps, edges = 1 if d_pad <= TILE else 4, max(1, TILE // d_pad)
-        self.every_row = {"BLOCK_E": edges, "longest": NO_LIMIT, "FROM_LIST": False, "num_warps": warps}
-        self.long_rows = self.every_row | {"BLOCK_E": 8 * edges, "FROM_LIST": True, "num_warps": 4 * warps}
+        shared = {"row_stride": 0, "edge_stride": 0}
+        self.every_row = shared | {
+            "BLOCK_E": edges, "longest": NO_LIMIT, "shortest": -1, "first_stream": 0, "FROM_LIST": False,
+            "HAS_VIEW": has_view, "NUM_STREAMS": self.num_streams, "num_warps": warps,
+        }  # fmt: skip
+        self.long_rows = self.every_row | {
+            "BLOCK_E": 4 * edges, "shortest": HUB_EDGES, "FROM_LIST": True, "num_warps": 2 * warps
+        }  # fmt: skip
         self.short_rows = {
-            "BLOCK_T": edges, "longest": HUB_EDGES, "num_warps": warps, "maxnreg": TILE_REGISTERS
+            "BLOCK_T": edges, "longest": HUB_EDGES, "HAS_VIEW": has_view, "num_warps": warps, "maxnreg": TILE_REGISTERS
         }  # fmt: skip
         self.in_order = {"S_PAD": s_pad, "BLOCK_E": max(1, 512 // (s_pad * d_pad)), "num_warps": warps}
         if (
@@ -129,8 +175,11 @@ class _Launch:
         ):  # a multiply-add fused in one kernel alone would miss the maximum of the other
             self.shape["enable_fp_fusion"] = False
 
-    def _launches(self, by_row: Any, by_tile: Any) -> Iterator[tuple[Any, Tensor, dict[str, Any]]]:
-        """(kernel with its grid, list of targets, how); to be launched at once, on the stream that is current then.
+    def _launches(
+        self, by_row: Any, by_tile: Any
+    ) -> Iterator[tuple[Any, tuple[Tensor, Tensor, Tensor], Tensor, dict[str, Any]]]:
+        """(kernel with its grid, rows of edges, list of targets, how), to be launched at once, on the stream that is
+        current then.
 
         A warp a target; where the rows' lengths are known, tiles of targets for short rows, more warps for a long one.
         """
@@ -138,16 +187,47 @@ class _Launch:
         if hop.num_targets == 0:
             return
         if hop.order is None or hop.hubs is None:
-            yield by_row[(hop.num_targets,)], self.stream_view, self.every_row
+            edges = (hop.row_start, hop.edge_source, hop.edge_relation)
+            yield by_row[(hop.num_targets,)], edges, self.stream_view, self.every_row
             return
-        short = by_tile[(cdiv(hop.num_targets, self.short_rows["BLOCK_T"]),)], hop.order, self.short_rows
-        if not len(hop.hubs):
-            yield short
-            return
+        parts = self._parts(hop.order)
         with _aside(hop.edge_source.device) as second_stream:
-            with second_stream:
-                yield by_row[(len(hop.hubs), self.num_streams)], hop.hubs, self.long_rows
-            yield short
+            if len(hop.hubs):
+                with second_stream:
+                    for part in parts:
+                        grid = (len(hop.hubs), part.num_streams)
+                        yield by_row[grid], part.edges, hop.hubs, self.long_rows | part.how
+            for part in parts:
+                tiles = cdiv(hop.num_targets, self.short_rows["BLOCK_T"])
+                grid = (min(tiles, TILE_PROGRAMS), part.num_streams)
+                yield by_tile[grid], part.edges, part.order, self.short_rows | part.how | part.of_tiles
+
+    def _parts(self, order: Tensor) -> list[_Part]:
+        """All streams along the rows of the hop, or the first along those and views along their own."""
+        hop, views = self.hop, self.hop.view_rows
+        together = views is None or not self.gathered
+        whole = _Part(
+            (hop.row_start, hop.edge_source, hop.edge_relation),
+            order,
+            self.num_streams if together else 1,
+            {"first_stream": 0, "row_stride": 0, "edge_stride": 0}
+            | ({} if together else {"HAS_VIEW": False}),
+            {"order_stride": 0, "listed_stride": 0, "listed": self.sizes, "listed_at": 1},
+        )
+        if views is None or together:
+            return [whole]
+        strides = {"row_stride": views.row_start.stride(0), "edge_stride": views.edge_source.stride(0)}
+        more = {"order_stride": views.order.stride(0), "listed_stride": views.listed.stride(0)}
+        return [
+            whole,
+            _Part(
+                (views.row_start, views.edge_source, views.edge_relation),
+                views.order,
+                self.num_streams - 1,
+                strides | {"first_stream": 1, "HAS_VIEW": False},
+                more | {"listed": views.listed, "listed_at": hop.layer},
+            ),
+        ]
 
     def requested(self, out: Tensor) -> tuple[Tensor, ...]:
         """Per stream [M, reductions, D], without what only the backward pass needs."""
@@ -165,102 +245,116 @@ class _Launch:
         weight: Tensor,
         boundary: Tensor | None,
         edge_weight: Tensor | None,
+        *,
         keep_ties: bool,
+        fill: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
+        """Results, degrees, and how often the extremes are attained. Without `fill`, results of rows that are not
+        worked at are anything.
+        """
         hop, size = self.hop, (self.num_streams, self.hop.num_targets)
         out = torch.empty(*size, self.num_out, self.dim, dtype=torch.float32, device=state.device)
         degree = torch.empty(*size, dtype=torch.int64, device=state.device)
+        if self.gathered:
+            degree.fill_(boundary is not None)
+            if fill:
+                out.view(*size, -1).copy_(self.nothing(boundary is not None))
         extremes = keep_ties and bool({"max", "min"} & set(self.reductions))
         ties = torch.empty(*size, 2, self.dim, dtype=torch.int16, device=state.device) if extremes else degree
-        for kernel, targets, how in self._launches(kernels.aggregate_forward, tiles.forward_tiles):
+        for kernel, edges, targets, how in self._launches(kernels.aggregate_forward, tiles.forward_tiles):
             kernel(
-                state, weight, hop.row_start, hop.edge_source, hop.edge_relation, hop.edge_views,
+                state, weight, *edges, hop.edge_views,
                 state if edge_weight is None else edge_weight, hop.node_query,
                 state if boundary is None else boundary, targets, self.stream_view, out, degree, ties,
                 self.sizes, hop.num_targets, 0 if boundary is None else len(boundary),
                 self.dim, weight.stride(0), weight.stride(1) if weight.size(1) > 1 else 0, STD_EPSILON,
                 HAS_EDGE_WEIGHT=edge_weight is not None, HAS_BOUNDARY=boundary is not None, KEEP_TIES=extremes,
-                NUM_STREAMS=self.num_streams, HAS_VIEW=self.has_view, **self.shape, **how,
+                **self.shape, **how,
             )  # fmt: skip
         return out, degree, ties
 
-    def backward(
-        self,
-        grad: Tensor,
-        state: Tensor,
-        weight: Tensor,
-        boundary: Tensor | None,
-        edge_weight: Tensor | None,
-        out: Tensor,
-        degree: Tensor,
-        ties: Tensor,
-    ) -> Gradients:
-        """Gradients of state, weight, boundary and edge weight."""
-        grads = self._no_gradients(state, weight, boundary, edge_weight)
-        values = (grad, state, weight, boundary, edge_weight, out, degree, ties)
-        for kernel, targets, how in self._launches(kernels.aggregate_backward, tiles.backward_tiles):
-            self._add_gradients(kernel, targets, how, values, grads)
+    def nothing(self, has_boundary: bool) -> Tensor:
+        """[NUM_OUT * D] what a row holds that received no message but, where there is one, a boundary of zeros."""
+        return _nothing(self.held, self.dim, has_boundary, self.hop.edge_source.device)
+
+    def backward(self, values: Values, onto: Tensor | None = None) -> Gradients:
+        """Gradients of state, weight, boundary and edge weight; that of the state is added to `onto` if given."""
+        grads = self._no_gradients(values, onto)
+        if torch.are_deterministic_algorithms_enabled():
+            return self._backward_in_order(values, grads)
+        for kernel, edges, targets, how in self._launches(kernels.aggregate_backward, tiles.backward_tiles):
+            self._add_gradients(kernel, edges, targets, how, values, grads)
         return grads
 
-    def _no_gradients(
-        self, state: Tensor, weight: Tensor, boundary: Tensor | None, edge_weight: Tensor | None
-    ) -> Gradients:
-        grad_state = torch.zeros(state.shape, dtype=torch.float32, device=state.device)
-        grad_weight = torch.zeros(weight.shape, dtype=torch.float32, device=state.device)
-        grad_boundary = None if boundary is None else torch.zeros_like(boundary, dtype=torch.float32)
-        grad_edge = None if edge_weight is None else torch.zeros_like(edge_weight, dtype=torch.float32)
-        return grad_state, grad_weight, grad_boundary, grad_edge
+    def _no_gradients(self, values: Values, onto: Tensor | None) -> Gradients:
+        def zeros(like: Tensor) -> Tensor:
+            return torch.zeros(like.shape, dtype=torch.float32, device=like.device)
+
+        boundary, edge_weight = values.boundary, values.edge_weight
+        return (
+            zeros(values.state) if onto is None else onto,
+            zeros(values.weight),
+            None if boundary is None else zeros(boundary),
+            None if edge_weight is None else zeros(edge_weight),
+        )
 
     def _add_gradients(
-        self, kernel: Any, targets: Tensor, how: dict[str, Any], values: tuple[Any, ...], grads: Gradients
+        self,
+        kernel: Any,
+        edges: tuple[Tensor, Tensor, Tensor],
+        targets: Tensor,
+        how: dict[str, Any],
+        values: Values,
+        grads: Gradients,
     ) -> None:
         grad, state, weight, boundary, edge_weight, out, degree, ties = values
         grad_state, grad_weight, grad_boundary, grad_edge = grads
         hop = self.hop
         kernel(
-            grad, state, weight, hop.row_start, hop.edge_source, hop.edge_relation, hop.edge_views,
+            grad, state, weight, *edges, hop.edge_views,
             state if edge_weight is None else edge_weight, hop.node_query,
             state if boundary is None else boundary, targets, self.stream_view, out, degree, ties,
             grad_state, grad_weight, grad_state if grad_edge is None else grad_edge,
             grad_state if grad_boundary is None else grad_boundary,
             self.sizes, hop.num_targets, 0 if boundary is None else len(boundary),
             self.dim, weight.stride(0), weight.stride(1) if weight.size(1) > 1 else 0, STD_EPSILON,
-            HAS_EDGE_WEIGHT=edge_weight is not None, HAS_BOUNDARY=boundary is not None,
-            NUM_STREAMS=self.num_streams, HAS_VIEW=self.has_view, **self.shape, **how,
+            HAS_EDGE_WEIGHT=edge_weight is not None, HAS_BOUNDARY=boundary is not None, **self.shape, **how,
         )  # fmt: skip
 
-    def backward_in_order(
-        self,
-        grad: Tensor,
-        state: Tensor,
-        weight: Tensor,
-        boundary: Tensor | None,
-        edge_weight: Tensor | None,
-        out: Tensor,
-        degree: Tensor,
-        ties: Tensor,
-    ) -> Gradients:
+    def _backward_in_order(self, values: Values, grads: Gradients) -> Gradients:
         """The same, every sum in a fixed order."""
         hop = self.hop
-        grads = self._no_gradients(state, weight, boundary, edge_weight)
+        grad_state, grad_weight, grad_boundary, grad_edge = grads
+        boundary, weight = values.boundary, values.weight
         heads = 0 if boundary is None else min(hop.num_targets, len(boundary))
         if heads:
-            given = (grad, state, weight, boundary, edge_weight, out, degree, ties)
+            edges = (hop.row_start, hop.edge_source, hop.edge_relation)
             how = self.every_row | {"TO_EDGES": False}
-            self._add_gradients(kernels.aggregate_backward[(heads,)], self.stream_view, how, given, grads)
-        grad_state, grad_weight, grad_boundary, grad_edge = grads
-        values = (grad, state, weight, edge_weight, out, degree, ties, grad_edge)
-        self._sum_groups(values, hop.edge_source.long(), hop.num_sources, grad_state, by_source=True)
+            self._add_gradients(
+                kernels.aggregate_backward[(heads,)], edges, self.stream_view, how, values, grads
+            )
+        to_state = torch.zeros_like(grad_state)
+        self._sum_groups(values, hop.edge_source.long(), hop.num_sources, to_state, grad_edge, by_source=True)
+        grad_state += to_state
         per_query = weight.size(2) if weight.size(1) > 1 else 0
-        row = hop.edge_query * per_query + hop.edge_relation.long()
-        self._sum_groups(values, row, weight.size(1) * weight.size(2), grad_weight, by_source=False)
+        row = hop.node_query[hop.edge_target] * per_query + hop.edge_relation.long()
+        self._sum_groups(
+            values, row, weight.size(1) * weight.size(2), grad_weight, grad_edge, by_source=False
+        )
         return grad_state, grad_weight, grad_boundary, grad_edge
 
     def _sum_groups(
-        self, values: tuple[Any, ...], group: Tensor, num_groups: int, result: Tensor, by_source: bool
+        self,
+        values: Values,
+        group: Tensor,
+        num_groups: int,
+        result: Tensor,
+        grad_edge: Tensor | None,
+        *,
+        by_source: bool,
     ) -> None:
-        """Adds to `result` what belongs to each group [K] of edges."""
-        grad, state, weight, edge_weight, out, degree, ties, grad_edge = values
+        """Puts what belongs to each group [K] of edges into `result`."""
+        grad, state, weight, _, edge_weight, out, degree, ties = values
         hop = self.hop
         if num_groups == 0 or hop.num_edges == 0:
             return
@@ -323,6 +417,13 @@ def _follow_one_another(tensors: Sequence[Tensor]) -> bool:
         and one.untyped_storage().data_ptr() == storage
         for number, one in enumerate(tensors)
     )
+
+
+@lru_cache(maxsize=256)
+def _nothing(held: tuple[Reduction, ...], dim: int, has_boundary: bool, device: torch.device) -> Tensor:
+    of_std = math.sqrt(STD_EPSILON) if has_boundary else 0.0
+    values = [of_std if name == "std" else 0.0 for name in held]
+    return torch.tensor(values).repeat_interleave(dim).to(device)
 
 
 @lru_cache(maxsize=256)

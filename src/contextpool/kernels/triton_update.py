@@ -1,18 +1,18 @@
-"""`update_states` on CUDA: one fused pass forward, two backward; nothing wider than the states is written between."""
+"""The update on CUDA: one fused pass forward, two backward; nothing wider than the states is written between."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from triton import cdiv
 
 from contextpool.kernels import _triton_update as kernels
-from contextpool.kernels.triton import stacked
+from contextpool.kernels import _triton_update_views as of_lists
 from contextpool.kernels.update import MIN_SCALE, UpdateWeights
+from contextpool.pool.propagation import ViewRows
 
 
 class Tiling(NamedTuple):
@@ -30,118 +30,205 @@ class Tiling(NamedTuple):
 
 
 FORWARD, FORWARD_WIDE = Tiling(64, 4096), Tiling(64, 2048, stages=2)
-BACKWARD = Tiling(32, 4096)
+BACKWARD = Tiling(32, 2048, warps=2, stages=2)
 WEIGHTS = Tiling(64, 4096)
 """Products alone gain from more rows, the backward pass holds so much beside that it wants fewer. More than 32 columns
 forward gain from loads ahead."""
 PROGRAMS = 264
-"""Two for each multiprocessor of the largest cards: as many partial sums are added at the end."""
+"""Two for each multiprocessor of the largest cards: as many partial sums are added at the end,"""
+SUMS = 64
+"""so many columns by one program."""
 
 
-def update_states(
-    state: Tensor,
-    results: Sequence[Tensor],
-    degrees: Sequence[Tensor],
-    weights: UpdateWeights,
-    *,
-    short_cut: bool,
-    sizes: Tensor | None = None,
-) -> Tensor:
-    """See `update.update_states`. Products are TF32 where torch's own float32 ones are."""
-    bf16 = torch.is_autocast_enabled(state.device.type)
-    result: Tensor = _Update.apply(
-        state,
-        torch.stack(list(weights.received_weight)),
-        weights.own_weight,
-        weights.own_bias,
-        weights.norm_weight,
-        weights.norm_bias,
-        weights,
-        stacked(degrees),
-        sizes if sizes is not None else torch.tensor([len(state), len(results[0])], device=state.device),
-        short_cut,
-        torch.bfloat16 if bf16 else torch.float32,
-        *results,
-    )
-    return result
+@dataclass(frozen=True)
+class ListedRows:
+    """Which rows the views have that all streams but the first are over; of the others nothing is read or written."""
+
+    rows: ViewRows
+    layer: int
+    stream_view: Tensor  # [S] int32
+    held: Tensor
+    """[reductions * D] what a row of a view holds that received no message."""
+    least: int
+    """The degree of such a row: 1 with a boundary, which every row receives, 0 without."""
+    always: int
+    """Rows before it are in every list: those whose boundary is not zero."""
+
+    @property
+    def where(self) -> dict[str, Any]:
+        order, listed = self.rows.order, self.rows.listed
+        return {
+            "order": order, "stream_view": self.stream_view, "listed": listed, "order_stride": order.stride(0),
+            "listed_stride": listed.stride(0), "listed_at": self.layer,
+        }  # fmt: skip
 
 
-class _Update(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        state: Tensor,
-        weight: Tensor,
-        own_weight: Tensor,
-        own_bias: Tensor,
-        norm_weight: Tensor | None,
-        norm_bias: Tensor | None,
+class Parameters(NamedTuple):
+    """What an update learns."""
+
+    received: Tensor  # [S, scalers * D, reductions * D]
+    own: Tensor  # [D, D]
+    own_bias: Tensor  # [D]
+    norm: Tensor | None  # [D]
+    norm_bias: Tensor | None  # [D]
+
+    @classmethod
+    def of(cls, weights: UpdateWeights) -> Parameters:
+        first = weights.received_weight[0]
+        alone = len(weights.received_weight) == 1
+        received = first[None] if alone else torch.stack(list(weights.received_weight))
+        return cls(received, weights.own_weight, weights.own_bias, weights.norm_weight, weights.norm_bias)
+
+
+class Update:
+    """The passes of one update over received [S, M, reductions, D]; TF32 where torch's own float32 products are."""
+
+    def __init__(
+        self,
         weights: UpdateWeights,
-        degree: Tensor,
+        shape: tuple[int, int, int, int],
         sizes: Tensor,
+        *,
         short_cut: bool,
-        dtype: torch.dtype,
-        *results: Tensor,
-    ) -> Tensor:
-        received = stacked(results)  # [S, M, N, D]
-        num_streams, num_rows, num_reductions, dim = received.shape
-        state = state.contiguous()
-        width = num_reductions * dim
-        ctx.options = {
-            "NUM_STREAMS": num_streams,
-            "D": dim,
-            "W": width,
+        listed: ListedRows | None = None,
+    ) -> None:
+        num_streams, self.num_rows, num_reductions, self.dim = shape
+        self.num_streams, self.width, self.listed = num_streams, num_reductions * self.dim, listed
+        self.num_views = 0 if listed is None else num_streams - 1
+        self.sizes, self.log_degree, self.norm_eps = sizes, weights.log_degree, weights.norm_eps
+        self.options = {
+            "D": self.dim,
+            "W": self.width,
             "SCALERS": weights.scalers,
             "PRECISION": "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32",
         }
-        ctx.flags = {"HAS_NORM": norm_weight is not None, "SHORT_CUT": short_cut}
-        ctx.norm_eps, ctx.log_degree = weights.norm_eps, weights.log_degree
-        needs_grad = any(ctx.needs_input_grad)
-        update = torch.empty(num_rows if needs_grad else 0, dim, dtype=torch.float32, device=state.device)
-        result = torch.empty(num_rows, dim, dtype=dtype, device=state.device)
-        tiling = FORWARD if dim <= 32 else FORWARD_WIDE
-        if num_rows:
-            kernels.update_forward[(cdiv(num_rows, tiling.rows),)](
-                state, received, degree, own_weight, own_bias, weight,
-                own_bias if norm_weight is None else norm_weight, own_bias if norm_bias is None else norm_bias,
-                weights.log_degree, update, result, sizes, num_rows, weights.norm_eps, MIN_SCALE,
-                KEEP=needs_grad, **ctx.options, **ctx.flags, **tiling.options(dim, width),
-            )  # fmt: skip
-        ctx.save_for_backward(
-            state, weight, own_weight, own_bias, norm_weight, norm_bias, degree, sizes, update, received
-        )
-        return result
+        self.flags = {"HAS_NORM": weights.norm_weight is not None, "SHORT_CUT": short_cut}
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        state, weight, own_weight, own_bias, norm_weight, norm_bias, degree, sizes, update, received = (
-            ctx.saved_tensors
+    def forward(
+        self,
+        parameters: Parameters,
+        state: Tensor,
+        received: Tensor,
+        degree: Tensor,
+        dtype: torch.dtype,
+        *,
+        keep: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """New states [M, D], and what is normalised, for the backward pass: nothing unless `keep`."""
+        matrices, own, own_bias, norm, norm_bias = parameters
+        num_rows, dim = self.num_rows, self.dim
+        update = torch.empty(num_rows if keep else 0, dim, dtype=torch.float32, device=state.device)
+        result = torch.empty(num_rows, dim, dtype=dtype, device=state.device)
+        if not num_rows:
+            return result, update
+        tiling = FORWARD if dim <= 32 else FORWARD_WIDE
+        cut = tiling.options(dim, self.width)
+        of_views, of_nothing = self._added_by_views(matrices, received, degree, cut)
+        listed = self.listed
+        kernels.update_forward[(cdiv(num_rows, tiling.rows),)](
+            state, received, degree, own, own_bias, matrices, own_bias if norm is None else norm,
+            own_bias if norm_bias is None else norm_bias, self.log_degree, update, result, self.sizes,
+            of_views, of_nothing, 0 if listed is None else listed.always, num_rows, self.norm_eps, MIN_SCALE,
+            NUM_STREAMS=self.num_streams - self.num_views, NUM_VIEWS=self.num_views,
+            LEAST=0 if listed is None else listed.least, KEEP=keep, **self.options, **self.flags, **cut,
+        )  # fmt: skip
+        return result, update
+
+    def _added_by_views(
+        self, matrices: Tensor, received: Tensor, degree: Tensor, cut: dict[str, int]
+    ) -> tuple[Tensor, Tensor]:
+        """[V, M, D] for the rows that a view has, [V, D] for the others."""
+        of_views, of_nothing = (
+            torch.empty(self.num_views, *shape, dtype=torch.float32, device=received.device)
+            for shape in ((self.num_rows, self.dim), (self.dim,))
         )
-        num_streams, num_rows, num_reductions, dim = received.shape
-        width = num_reductions * dim
-        grad = grad.contiguous()
+        if self.listed is not None:
+            of_lists.view_forward[self._grid(cut)](
+                received, degree, matrices, self.log_degree, self.listed.held, of_views, of_nothing,
+                first_stream=self.num_streams - self.num_views, num_rows=self.num_rows, smallest=MIN_SCALE,
+                **self.listed.where, **self.options, **cut,
+            )  # fmt: skip
+        return of_views, of_nothing
+
+    def _grid(self, cut: dict[str, int]) -> tuple[int, int]:
+        return max(1, min(2 * PROGRAMS, cdiv(self.num_rows, cut["BLOCK"]))), self.num_views
+
+    def backward(
+        self,
+        parameters: Parameters,
+        grad: Tensor,
+        state: Tensor,
+        received: Tensor,
+        degree: Tensor,
+        update: Tensor,
+    ) -> tuple[Tensor, Tensor, Parameters]:
+        """Gradients of the state, of what was received and of the parameters, all float32."""
+        matrices, own, own_bias, norm, norm_bias = parameters
+        num_rows, dim, width, device = self.num_rows, self.dim, self.width, state.device
         grad_update = torch.empty_like(update)
-        grad_state = torch.empty(state.shape, dtype=torch.float32, device=state.device)
+        grad_state = torch.empty(state.shape, dtype=torch.float32, device=device)
         grad_received = torch.empty_like(received)
         few = max(1, min(PROGRAMS, cdiv(num_rows, WEIGHTS.rows)))
         many = max(1, min(2 * PROGRAMS, cdiv(num_rows, BACKWARD.rows)))
-        vectors = torch.empty(many, 3 * dim, dtype=torch.float32, device=state.device)
-        matrices = torch.empty(few, dim * dim + weight.numel(), dtype=torch.float32, device=state.device)
+        of_vectors = torch.empty(many, 3 * dim, dtype=torch.float32, device=device)
+        of_matrices = torch.empty(few, dim * dim + matrices.numel(), dtype=torch.float32, device=device)
+        cut = BACKWARD.options(dim, width)
         kernels.update_backward[(many,)](
-            grad, update, degree, own_weight, weight,
-            own_bias if norm_weight is None else norm_weight, own_bias if norm_bias is None else norm_bias,
-            ctx.log_degree, grad_update, grad_state, grad_received, vectors,
-            sizes, num_rows, ctx.norm_eps, MIN_SCALE, **ctx.options, **ctx.flags,
-            **BACKWARD.options(dim, width),
+            grad.contiguous(), update, degree, own, matrices, own_bias if norm is None else norm,
+            own_bias if norm_bias is None else norm_bias, self.log_degree, grad_update, grad_state, grad_received,
+            of_vectors, self.sizes, num_rows, self.norm_eps, MIN_SCALE,
+            NUM_STREAMS=self.num_streams - self.num_views, **self.options, **self.flags, **cut,
         )  # fmt: skip
+        where = {
+            "order": degree,
+            "stream_view": degree,
+            "listed": degree,
+            "order_stride": 0,
+            "listed_stride": 0,
+        }
+        where["listed_at"] = 0
+        if self.listed is not None:
+            where = self.listed.where
+            of_lists.view_backward[self._grid(cut)](
+                grad_update, degree, matrices, self.log_degree, grad_received, num_rows=num_rows,
+                first_stream=self.num_streams - self.num_views, smallest=MIN_SCALE, **where, **self.options, **cut,
+            )  # fmt: skip
         tiling = WEIGHTS.options(dim, width)
-        kernels.update_weights[(few, num_streams * (width // tiling["C"]) + 1)](
-            grad_update, state, received, degree, ctx.log_degree, matrices, sizes, num_rows, matrices.size(1),
-            MIN_SCALE, **ctx.options, **tiling,
+        kernels.update_weights[(few, self.num_streams * (width // tiling["C"]) + 1)](
+            grad_update, state, received, degree, self.log_degree, of_matrices, self.sizes,
+            degree if self.listed is None else self.listed.held, **where, num_rows=num_rows,
+            part_width=of_matrices.size(1), smallest=MIN_SCALE, NUM_STREAMS=self.num_streams,
+            FIRST_VIEW=self.num_streams - self.num_views, **self.options, **tiling,
         )  # fmt: skip
-        to_bias, to_norm_weight, to_norm_bias = vectors.sum(dim=0).chunk(3)
-        to_own, to_weight = matrices.sum(dim=0).split([dim * dim, weight.numel()])
-        of_norm = (to_norm_weight, to_norm_bias) if norm_weight is not None else (None, None)
-        of_rest = (grad_state.to(state.dtype), to_weight.view_as(weight), to_own.view_as(own_weight), to_bias)
-        return *of_rest, *of_norm, None, None, None, None, None, *grad_received.unbind(0)
+        sums = torch.empty(3 * dim + of_matrices.size(1), dtype=torch.float32, device=device)
+        kernels.sum_parts[(cdiv(len(sums), SUMS),)](
+            of_vectors,
+            of_matrices,
+            sums,
+            many,
+            few,
+            of_matrices.size(1),
+            VECTORS=3 * dim,
+            ROWS=16,
+            BLOCK=SUMS,
+        )
+        shares = [dim, dim, dim, dim * dim, matrices.numel()]
+        to_bias, to_norm, to_norm_bias, to_own, to_received = sums.split(shares)
+        to_received = to_received.view_as(matrices)
+        if self.listed is not None:
+            self._add_of_nothing(to_received, to_bias, self.listed.held)
+        gradients = Parameters(
+            to_received,
+            to_own.view_as(own),
+            to_bias,
+            None if norm is None else to_norm,
+            None if norm_bias is None else to_norm_bias,
+        )
+        return grad_state, grad_received, gradients
+
+    def _add_of_nothing(self, to_received: Tensor, to_bias: Tensor, held: Tensor) -> None:
+        """What all rows together add where a view has none of them; kernels have taken away those that it has."""
+        product = torch.outer(to_bias, held)  # the gradients of all rows summed, times what each holds
+        to_received[-self.num_views :, : self.dim] += product
+        if self.options["SCALERS"] == 3:
+            to_received[-self.num_views :, 2 * self.dim :] += product / MIN_SCALE

@@ -9,10 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from contextpool.kernels.interface import Backend, chosen_backend
-
 MIN_SCALE = 1e-2
-TRITON_MAX_WIDTH = 512
 
 
 @dataclass(frozen=True)
@@ -39,12 +36,6 @@ class UpdateWeights:
         return cls(own.weight, own.bias, weights, None, None, log_degree, scalers)
 
 
-def triton_takes(dim: int, num_reductions: int) -> bool:
-    """Whether the fused pass is made for states of so many columns: powers of two, within what a processor holds."""
-    powers = all(size & (size - 1) == 0 for size in (dim, num_reductions))
-    return powers and dim >= 16 and dim * num_reductions <= TRITON_MAX_WIDTH
-
-
 def update_states(
     state: Tensor,
     results: Sequence[Tensor],
@@ -52,32 +43,12 @@ def update_states(
     weights: UpdateWeights,
     *,
     short_cut: bool,
-    sizes: Tensor | None = None,
-    backend: Backend = "auto",
 ) -> Tensor:
     """[num_sources, D], per stream [M, reductions, D] and degrees [M] -> relu(norm(update)) (+ state), [M, D].
 
     The update is own(state) plus, for every stream, received(result); with scalers its three parts are taken as
     they are, times log(degree) / log_degree, and divided by that. Nodes that are reached only now have state 0.
-    `sizes` as `Hop.sizes`.
     """
-    if chosen_backend(backend, state) == "triton":
-        from contextpool.kernels import triton_update
-
-        if triton_takes(state.size(1), results[0].size(1)):
-            return triton_update.update_states(
-                state, results, degrees, weights, short_cut=short_cut, sizes=sizes
-            )
-    return _reference(state, results, degrees, weights, short_cut)
-
-
-def _reference(
-    state: Tensor,
-    results: Sequence[Tensor],
-    degrees: Sequence[Tensor],
-    weights: UpdateWeights,
-    short_cut: bool,
-) -> Tensor:
     before = functional.pad(state, (0, 0, 0, len(results[0]) - len(state)))
     update = functional.linear(before, weights.own_weight, weights.own_bias)
     for matrix, result, degree in zip(weights.received_weight, results, degrees, strict=True):

@@ -11,9 +11,10 @@ from torch.nn import functional
 
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
-from contextpool.kernels.interface import Message, Reduction, aggregate
+from contextpool.kernels.interface import Message, Reduction
+from contextpool.kernels.layer import next_states, triton_takes
 from contextpool.kernels.score import node_scores
-from contextpool.kernels.update import UpdateWeights, triton_takes, update_states
+from contextpool.kernels.update import UpdateWeights
 from contextpool.models.base import LinkPredictor, multi_layer_perceptron, padded, scatter_scores
 from contextpool.models.own_head import OwnHead
 from contextpool.models.relation_encoder import RelationEncoder, check_encoder, vectors_of
@@ -66,6 +67,10 @@ class NBFNetConfig:
             raise ConfigError(f"model.dropout is {self.dropout}; it has to lie in [0, 1).")
         check_encoder(self.relation_layers)
 
+    @property
+    def reductions(self) -> tuple[Reduction, ...]:
+        return PNA_REDUCTIONS if self.aggregate == "pna" else (self.aggregate,)
+
 
 class NBFNet(LinkPredictor):
     """States start as the query's vector at the head and zero elsewhere, which also joins every aggregation."""
@@ -111,7 +116,7 @@ class NBFNet(LinkPredictor):
     def takes_padding(self) -> bool:
         """A gate on messages that are not linear in the relation is a number per edge, which padding has none of."""
         gated = self.context.gate is not None and self.settings.message == "transe"
-        return not gated and triton_takes(self.settings.dim, 4 if self.settings.aggregate == "pna" else 1)
+        return not gated and triton_takes(self.settings.dim, self.settings.reductions)
 
     def forward(self, batch: QueryBatch) -> Tensor:
         walk = batch.propagation
@@ -149,7 +154,7 @@ class NBFNetLayer(nn.Module):
         dim = settings.dim
         self.settings = settings
         self.num_directed = 2 * num_relations
-        self.reductions = PNA_REDUCTIONS if settings.aggregate == "pna" else (settings.aggregate,)
+        self.reductions = settings.reductions
         self.scalers = 3 if settings.aggregate == "pna" else 1
         self.relation: nn.ModuleList = nn.ModuleList(
             nn.Linear(dim, self.num_directed * dim)
@@ -190,23 +195,24 @@ class NBFNetLayer(nn.Module):
         enriched: Tensor | None = None,
     ) -> Tensor:
         """States of the nodes reached before [num_sources, D] -> of those reached now [num_targets, D]."""
-        results, degrees = aggregate(
+        drops = self.training and self.dropout.p > 0
+        after = next_states(
             hop,
             state,
             context.streams(
                 [self._relation_weight(stream, query, gates, enriched) for stream in self.relation]
             ),
+            UpdateWeights.of(self.own, self.linears, self.norm, log_degree, self.scalers),
             message=self.settings.message,
             reductions=self.reductions,
             boundary=query,  # the heads' nodes come first
             edge_weight=edge_gate(None if self.gates_weights else gates, hop),
+            short_cut=self.settings.short_cut and not drops,
         )
-        weights = UpdateWeights.of(self.own, self.linears, self.norm, log_degree, self.scalers)
-        given = (state, results, degrees, weights)
-        if self.dropout.p == 0 or not self.training:
-            return update_states(*given, short_cut=self.settings.short_cut, sizes=hop.sizes)
-        after: Tensor = self.dropout(update_states(*given, short_cut=False, sizes=hop.sizes))
-        return after + padded(state, hop.num_targets) if self.settings.short_cut else after
+        if not drops:
+            return after
+        dropped: Tensor = self.dropout(after)
+        return dropped + padded(state, hop.num_targets) if self.settings.short_cut else dropped
 
     @property
     def gates_weights(self) -> bool:

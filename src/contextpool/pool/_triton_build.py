@@ -21,6 +21,7 @@ from contextpool.graph.relations import inverse
 from contextpool.pool import _triton_candidates as candidates
 from contextpool.pool import _triton_pooling as pooling
 from contextpool.pool import _triton_walk as walking
+from contextpool.pool._triton_views import view_rows
 from contextpool.pool.candidates import RAW, features_of
 from contextpool.pool.dropout import DropRule, EdgeDropout
 from contextpool.pool.incidence import cached_per_graph, incidence_of
@@ -135,7 +136,7 @@ class DeviceBuilder:
         flags: list[Tensor] = []
         if decisions is not None and self.num_views and self.control != "duplicate":
             flags = pooled_flags(walk, decisions, self.num_hops, self.layered)
-        found = propagate(walk, self.num_layers, flags, self.layered and bool(flags))
+        found = propagate(walk, self.num_layers, self.num_views, flags, self.layered and bool(flags))
         if self.control != "duplicate":
             return found
         everything = torch.full_like(found.layer_views[0], (1 << self.num_views) - 1)
@@ -255,7 +256,9 @@ def pooled_flags(walk: Walkers, decisions: Decisions, num_hops: int, layered: bo
     return flags
 
 
-def propagate(walkers: Walkers, num_layers: int, flags: list[Tensor], layered: bool) -> Propagation:
+def propagate(
+    walkers: Walkers, num_layers: int, num_views: int, flags: list[Tensor], layered: bool
+) -> Propagation:
     """See `build_propagation`; `flags` as `pooled_flags` gives them, none without views."""
     graph, num_queries = walkers.graph, len(walkers.head)
     num_entities, device = graph.num_entities, graph.device
@@ -285,6 +288,13 @@ def propagate(walkers: Walkers, num_layers: int, flags: list[Tensor], layered: b
             *columns, views, num_nodes, layer_sizes[-2], graph.num_edges, num_entities, incidence.num_pairs,
             2 * graph.num_relations, HAS_VIEWS=bool(flags), DROPS=walkers.drop is not None, BLOCK=BLOCK,
         )  # fmt: skip
+    by_length = _by_length(graph, first_hop, number)
+    gathered = None
+    if flags and not layered and num_nodes:
+        gathered = view_rows(
+            num_views, columns[0], columns[1], views, row_start, by_length, order, sizes, layer_sizes[-2],
+            num_queries, num_entities,
+        )  # fmt: skip
     node_query = torch.div(order[:num_nodes], max(num_entities, 1), rounding_mode="floor")
     walk = Propagation(
         query_head=walkers.head,
@@ -301,7 +311,8 @@ def propagate(walkers: Walkers, num_layers: int, flags: list[Tensor], layered: b
         layer_views=(views,) * num_layers,
         sizes=sizes,
         hubs=number.view(num_queries, num_entities)[:, _hub_entities(graph)].reshape(-1),
-        order=_by_length(graph, first_hop, number),
+        order=by_length,
+        view_rows=gathered,
         place=order,
     )
     return walk if not layered else _with_layers(walk, flags)

@@ -29,6 +29,19 @@ HUB_EDGES = 64
 
 
 @dataclass(frozen=True, eq=False)
+class ViewRows:
+    """The walked edges of each of V views in rows of their own: nobody has to walk past all others to find them."""
+
+    row_start: Tensor  # [V, nodes + 1 or more] int64
+    edge_source: Tensor  # [V, K or more] int32; as many count as the rows say
+    edge_relation: Tensor  # [V, K or more] int32
+    order: Tensor
+    """[V, B * N] int32 the nodes with edges in a view and all heads, by (first hop, query, how many); then others."""
+    listed: Tensor
+    """[V, L + 1] int64 how many of them are reached within 0, 1, .. L hops."""
+
+
+@dataclass(frozen=True, eq=False)
 class Hop:
     """The K edges that one layer may walk, sorted by target: those into target j are row_start[j]:row_start[j + 1].
 
@@ -57,6 +70,10 @@ class Hop:
     """[H] int32 every target with more than HUB_EDGES edges, perhaps others; those past the targets don't count."""
     order: Tensor | None = None
     """[num_targets or more] int32: first every target, those with rows of like length side by side."""
+    view_rows: ViewRows | None = None
+    """What `edge_views` says, gathered; where it is at hand."""
+    layer: int = 0
+    """Which column of `ViewRows.listed` is this hop's."""
 
     @property
     def num_edges(self) -> int:
@@ -120,6 +137,7 @@ class Hop:
             complete=True,
             hubs=None,
             order=None,
+            view_rows=None,
             edge_scale=None if self.edge_scale is None else self.edge_scale[kept],
         )
 
@@ -160,6 +178,8 @@ class Propagation:
     """[H] int32 every node with more than HUB_EDGES edges, and unreached ones past them; where they are at hand."""
     order: Tensor | None = None
     """[B * N] int32 the nodes by (first hop, query, how many edges), then what was not reached; where it is at hand."""
+    view_rows: ViewRows | None = None
+    """The edges of the views, gathered; where they are at hand and the same in all layers."""
     place: Tensor | None = None
     """[B * N] int64 query * N + entity of the nodes, then of all that was not reached; where it is at hand."""
 
@@ -185,6 +205,29 @@ class Propagation:
         """[K] int64 the edge of the graph that is walked."""
         return self.graph.edge_inverse[self.edge_back.long()].long()
 
+    @property
+    def walked(self) -> Propagation:
+        """The same with no other edges than those that a layer walks; as it is where there are no others."""
+        kept = torch.nonzero(self.edge_source < self.layer_sizes[-2]).squeeze(1)
+        if len(kept) == len(self.edge_source):
+            return self
+        nodes = torch.arange(len(self.row_start), device=kept.device)
+        row_start = torch.searchsorted(self.edge_target[kept], nodes)
+        views = {id(bits): bits[kept] for bits in self.layer_views}
+        return replace(
+            self,
+            row_start=row_start,
+            layer_edges=tuple(row_start[list(self.layer_sizes)].tolist()),
+            edge_source=self.edge_source[kept],
+            edge_relation=self.edge_relation[kept],
+            edge_back=self.edge_back[kept],
+            layer_views=tuple(views[id(bits)] for bits in self.layer_views),
+            edge_scale=None if self.edge_scale is None else self.edge_scale[kept],
+            hubs=None,
+            order=None,
+            view_rows=None,
+        )
+
     def hop(self, layer: int) -> Hop:
         """Layer 1..L: edges from nodes reached within layer - 1 hops to nodes reached within layer hops."""
         return self.hops[layer - 1]
@@ -208,6 +251,8 @@ class Propagation:
             roomy=self.roomy,
             hubs=self.hubs,
             order=self.order,
+            view_rows=self.view_rows,
+            layer=layer,
         )
 
 

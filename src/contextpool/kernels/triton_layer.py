@@ -1,0 +1,94 @@
+"""`next_states` on CUDA: what nodes received never leaves the layer, and the state has one gradient.
+
+So rows that a view has no edges into need not be written, and nobody adds up two gradients as long as the states.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from contextpool.kernels.reference import Message, Reduction, Stream
+from contextpool.kernels.triton import Launch, Values, like_inputs, weight_of
+from contextpool.kernels.triton_update import ListedRows, Parameters, Update
+from contextpool.kernels.update import UpdateWeights
+from contextpool.pool.propagation import Hop
+
+
+def next_states(
+    hop: Hop,
+    state: Tensor,
+    streams: list[Stream],
+    weights: UpdateWeights,
+    *,
+    message: Message,
+    reductions: tuple[Reduction, ...],
+    boundary: Tensor | None,
+    edge_weight: Tensor | None,
+    short_cut: bool,
+) -> Tensor:
+    """See `layer.next_states`."""
+    launch = Launch(hop, streams, message, reductions, state.size(1), has_edge_weight=edge_weight is not None)
+    shape = (len(streams), hop.num_targets, launch.num_out, state.size(1))
+    listed = _listed(launch, boundary)
+    update = Update(weights, shape, launch.sizes, short_cut=short_cut, listed=listed)
+    bf16 = torch.is_autocast_enabled(state.device.type)
+    dtype = torch.bfloat16 if bf16 else torch.float32
+    result: Tensor = _Layer.apply(
+        state, weight_of(streams), boundary, edge_weight, *Parameters.of(weights), launch, update, dtype
+    )
+    return result
+
+
+def _listed(launch: Launch, boundary: Tensor | None) -> ListedRows | None:
+    rows, has_boundary = launch.hop.view_rows, boundary is not None
+    if rows is None or not launch.gathered:
+        return None
+    heads = 0 if boundary is None else len(boundary)
+    held = launch.nothing(has_boundary)
+    return ListedRows(rows, launch.hop.layer, launch.stream_view, held, least=int(has_boundary), always=heads)
+
+
+class _Layer(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        state: Tensor,
+        weight: Tensor,
+        boundary: Tensor | None,
+        edge_weight: Tensor | None,
+        received_weight: Tensor,
+        own_weight: Tensor,
+        own_bias: Tensor,
+        norm_weight: Tensor | None,
+        norm_bias: Tensor | None,
+        launch: Launch,
+        update: Update,
+        dtype: torch.dtype,
+    ) -> Tensor:
+        state, weight = state.contiguous(), weight.contiguous()
+        boundary = None if boundary is None else boundary.contiguous()
+        edge_weight = None if edge_weight is None else edge_weight.contiguous()
+        keep = any(ctx.needs_input_grad)
+        sent = (state, weight, boundary, edge_weight)
+        out, degree, ties = launch.forward(*sent, keep_ties=keep, fill=False)
+        parameters = Parameters(received_weight.contiguous(), own_weight, own_bias, norm_weight, norm_bias)
+        result, before_norm = update.forward(parameters, state, out, degree, dtype, keep=keep)
+        ctx.launch, ctx.update = launch, update
+        ctx.save_for_backward(*sent, out, degree, ties, before_norm, *parameters)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        launch: Launch = ctx.launch
+        update: Update = ctx.update
+        *aggregated, before_norm = ctx.saved_tensors[:8]
+        state, out, degree = aggregated[0], aggregated[4], aggregated[5]
+        parameters = Parameters(*ctx.saved_tensors[8:])
+        to_state, to_out, to_parameters = update.backward(parameters, grad, state, out, degree, before_norm)
+        gradients = launch.backward(Values(to_out, *aggregated), onto=to_state)
+        return *like_inputs(gradients, aggregated), *to_parameters, None, None, None
