@@ -14,11 +14,13 @@ from contextpool.context.statistics import Statistics
 from contextpool.errors import ConfigError, InputError, NonFiniteError
 from contextpool.evaluate.calibration import Calibration
 from contextpool.explain import Explanation
+from contextpool.explain.explainer import explain_answer
 from contextpool.explain.rival import reached_by
 from contextpool.graph.graph import Graph
-from contextpool.pool.batch import ContextConfig
+from contextpool.pool.batch import BatchBuilder, ContextConfig
 from contextpool.pool.pooled import pool
 from contextpool.predict import Names, Predictor
+from kernels.triton_here import needs_triton
 from learning_worlds import CONTEXTS, families, new_model
 from learning_worlds import one_thread as one_thread
 
@@ -54,6 +56,25 @@ def test_paths_lead_from_the_head_to_the_answer_over_facts_of_the_graph(name: st
     assert total == pytest.approx(1) or total == 0
     strengths = [path.strength for path in explanation.paths]
     assert strengths == sorted(strengths, reverse=True)
+
+
+@needs_triton
+@MODELS
+@pytest.mark.parametrize("context", ["plain", "all"])
+def test_batches_built_on_the_device_are_explained_alike(name: str, context: str) -> None:
+    """They hold edges that no layer walks as well, such as the one that is hidden."""
+    model = new_model(name, FAMILIES, CONTEXTS[context])
+    edge = FAMILIES.edge_id(*HELD)
+    fact = (FAMILIES.edge_head[edge], FAMILIES.edge_relation[edge], FAMILIES.edge_tail[edge])
+    found = []
+    for backend in ("auto", "triton"):
+        given = (FAMILIES, model.num_layers, CONTEXTS[context], Statistics.of(FAMILIES))
+        builder = BatchBuilder(*given, backend=backend)  # type: ignore[arg-type]
+        found.append(explain_answer(model, builder, *map(int, fact)))
+    one, other = found
+    assert one.dropped == other.dropped
+    assert [path.edges for path in one.paths] == [path.edges for path in other.paths]
+    assert [path.strength for path in other.paths] == pytest.approx([path.strength for path in one.paths])
 
 
 @MODELS

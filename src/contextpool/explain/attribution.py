@@ -46,11 +46,12 @@ class Asking:
     """The edge that is the answer itself; -1 where the graph does not hold it."""
 
     def batch(self, copies: int = 1, removed: HiddenEdges | None = None) -> QueryBatch:
-        """The query, `copies` times."""
+        """The query, `copies` times, with no other edges than those that the model walks."""
         head, relation, hidden = (
             torch.full((copies,), value) for value in (self.head, self.relation, self.hidden)
         )
-        return self.builder.build(head, relation, hidden, removed=removed)
+        batch = self.builder.build(head, relation, hidden, removed=removed)
+        return replace(batch, propagation=batch.propagation.walked)
 
     def scores(self) -> Tensor:
         """[N] of all entities."""
