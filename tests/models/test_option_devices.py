@@ -24,6 +24,8 @@ from support import amount
 
 CASES = amount(2, 40)
 TOLERANCE = 1e-4
+OF_GRADIENTS = 2e-3
+"""A single relu may open on one device and not on the other, where a value is zero but for rounding."""
 VIEWS = (ViewConfig(0.3), ViewConfig(0.0, 0.3))
 REFINED = ContextConfig(
     views=VIEWS, hops=2, gate=True, gate_bias=True, arrive=True, arrive_features=True, arrive_walk=True,
@@ -70,7 +72,7 @@ def test_scores_and_gradients_are_those_of_the_cpu(name: str, way: Any, by: Any)
         scores, gradients = results_on("cpu", model, graph, context, dropout)
         found, found_gradients = results_on("cuda", model, graph, context, dropout)
         assert worst_difference(scores, found) <= TOLERANCE
-        assert float((gradients - found_gradients).norm() / gradients.norm()) <= TOLERANCE
+        assert float((gradients - found_gradients).norm() / gradients.norm()) <= OF_GRADIENTS
 
 
 def trainer_on(device: str, context: ContextConfig | None) -> Trainer:

@@ -158,10 +158,9 @@ class Launch:
             "D_PAD": d_pad,
         }
         warps, edges = 1 if d_pad <= TILE else 4, max(1, TILE // d_pad)
-        shared = {"row_stride": 0, "edge_stride": 0}
-        self.every_row = shared | {
-            "BLOCK_E": edges, "longest": NO_LIMIT, "shortest": -1, "first_stream": 0, "FROM_LIST": False,
-            "HAS_VIEW": has_view, "NUM_STREAMS": self.num_streams, "num_warps": warps,
+        self.every_row = {
+            "BLOCK_E": edges, "longest": NO_LIMIT, "shortest": -1, "FROM_LIST": False, "HAS_VIEW": has_view,
+            "NUM_STREAMS": self.num_streams, "first_stream": 0, "row_stride": 0, "edge_stride": 0, "num_warps": warps,
         }  # fmt: skip
         self.long_rows = self.every_row | {
             "BLOCK_E": 4 * edges, "shortest": HUB_EDGES, "FROM_LIST": True, "num_warps": 2 * warps
@@ -178,8 +177,7 @@ class Launch:
     def _launches(
         self, by_row: Any, by_tile: Any
     ) -> Iterator[tuple[Any, tuple[Tensor, Tensor, Tensor], Tensor, dict[str, Any]]]:
-        """(kernel with its grid, rows of edges, list of targets, how), to be launched at once, on the stream that is
-        current then.
+        """(kernel with its grid, rows of edges, list of targets, how); to be launched at once, on the stream of then.
 
         A warp a target; where the rows' lengths are known, tiles of targets for short rows, more warps for a long one.
         """
@@ -205,29 +203,29 @@ class Launch:
     def _parts(self, order: Tensor) -> list[_Part]:
         """All streams along the rows of the hop, or the first along those and views along their own."""
         hop, views = self.hop, self.hop.view_rows
-        together = views is None or not self.gathered
         whole = _Part(
             (hop.row_start, hop.edge_source, hop.edge_relation),
             order,
-            self.num_streams if together else 1,
-            {"first_stream": 0, "row_stride": 0, "edge_stride": 0}
-            | ({} if together else {"HAS_VIEW": False}),
+            self.num_streams,
+            {"first_stream": 0, "row_stride": 0, "edge_stride": 0},
             {"order_stride": 0, "listed_stride": 0, "listed": self.sizes, "listed_at": 1},
         )
-        if views is None or together:
+        if views is None or not self.gathered:
             return [whole]
-        strides = {"row_stride": views.row_start.stride(0), "edge_stride": views.edge_source.stride(0)}
-        more = {"order_stride": views.order.stride(0), "listed_stride": views.listed.stride(0)}
-        return [
-            whole,
-            _Part(
-                (views.row_start, views.edge_source, views.edge_relation),
-                views.order,
-                self.num_streams - 1,
-                strides | {"first_stream": 1, "HAS_VIEW": False},
-                more | {"listed": views.listed, "listed_at": hop.layer},
-            ),
-        ]
+        of_views = _Part(
+            (views.row_start, views.edge_source, views.edge_relation),
+            views.order,
+            self.num_streams - 1,
+            {
+                "first_stream": 1, "HAS_VIEW": False, "row_stride": views.row_start.stride(0),
+                "edge_stride": views.edge_source.stride(0),
+            },
+            {
+                "order_stride": views.order.stride(0), "listed_stride": views.listed.stride(0),
+                "listed": views.listed, "listed_at": hop.layer,
+            },
+        )  # fmt: skip
+        return [whole._replace(num_streams=1, how=whole.how | {"HAS_VIEW": False}), of_views]
 
     def requested(self, out: Tensor) -> tuple[Tensor, ...]:
         """Per stream [M, reductions, D], without what only the backward pass needs."""
@@ -249,9 +247,7 @@ class Launch:
         keep_ties: bool,
         fill: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Results, degrees, and how often the extremes are attained. Without `fill`, results of rows that are not
-        worked at are anything.
-        """
+        """Results, degrees, how often extremes are attained; without `fill`, rows not worked at are anything."""
         hop, size = self.hop, (self.num_streams, self.hop.num_targets)
         out = torch.empty(*size, self.num_out, self.dim, dtype=torch.float32, device=state.device)
         degree = torch.empty(*size, dtype=torch.int64, device=state.device)

@@ -63,6 +63,12 @@ class ListedRows:
         }  # fmt: skip
 
 
+def _nowhere(tensor: Tensor) -> dict[str, Any]:
+    """For kernels that read no list."""
+    tensors = {"order": tensor, "stream_view": tensor, "listed": tensor}
+    return tensors | {"order_stride": 0, "listed_stride": 0, "listed_at": 0}
+
+
 class Parameters(NamedTuple):
     """What an update learns."""
 
@@ -94,7 +100,8 @@ class Update:
     ) -> None:
         num_streams, self.num_rows, num_reductions, self.dim = shape
         self.num_streams, self.width, self.listed = num_streams, num_reductions * self.dim, listed
-        self.num_views = 0 if listed is None else num_streams - 1
+        self.first_view = num_streams if listed is None else 1
+        self.num_views = num_streams - self.first_view
         self.sizes, self.log_degree, self.norm_eps = sizes, weights.log_degree, weights.norm_eps
         self.options = {
             "D": self.dim,
@@ -129,7 +136,7 @@ class Update:
             state, received, degree, own, own_bias, matrices, own_bias if norm is None else norm,
             own_bias if norm_bias is None else norm_bias, self.log_degree, update, result, self.sizes,
             of_views, of_nothing, 0 if listed is None else listed.always, num_rows, self.norm_eps, MIN_SCALE,
-            NUM_STREAMS=self.num_streams - self.num_views, NUM_VIEWS=self.num_views,
+            NUM_STREAMS=self.first_view, NUM_VIEWS=self.num_views,
             LEAST=0 if listed is None else listed.least, KEEP=keep, **self.options, **self.flags, **cut,
         )  # fmt: skip
         return result, update
@@ -145,7 +152,7 @@ class Update:
         if self.listed is not None:
             of_lists.view_forward[self._grid(cut)](
                 received, degree, matrices, self.log_degree, self.listed.held, of_views, of_nothing,
-                first_stream=self.num_streams - self.num_views, num_rows=self.num_rows, smallest=MIN_SCALE,
+                first_stream=self.first_view, num_rows=self.num_rows, smallest=MIN_SCALE,
                 **self.listed.where, **self.options, **cut,
             )  # fmt: skip
         return of_views, of_nothing
@@ -164,71 +171,74 @@ class Update:
     ) -> tuple[Tensor, Tensor, Parameters]:
         """Gradients of the state, of what was received and of the parameters, all float32."""
         matrices, own, own_bias, norm, norm_bias = parameters
-        num_rows, dim, width, device = self.num_rows, self.dim, self.width, state.device
+        num_rows, dim, device = self.num_rows, self.dim, state.device
         grad_update = torch.empty_like(update)
         grad_state = torch.empty(state.shape, dtype=torch.float32, device=device)
         grad_received = torch.empty_like(received)
-        few = max(1, min(PROGRAMS, cdiv(num_rows, WEIGHTS.rows)))
-        many = max(1, min(2 * PROGRAMS, cdiv(num_rows, BACKWARD.rows)))
-        of_vectors = torch.empty(many, 3 * dim, dtype=torch.float32, device=device)
-        of_matrices = torch.empty(few, dim * dim + matrices.numel(), dtype=torch.float32, device=device)
-        cut = BACKWARD.options(dim, width)
-        kernels.update_backward[(many,)](
+        programs = max(1, min(2 * PROGRAMS, cdiv(num_rows, BACKWARD.rows)))
+        vectors = torch.empty(programs, 3 * dim, dtype=torch.float32, device=device)
+        cut = BACKWARD.options(dim, self.width)
+        kernels.update_backward[(programs,)](
             grad.contiguous(), update, degree, own, matrices, own_bias if norm is None else norm,
             own_bias if norm_bias is None else norm_bias, self.log_degree, grad_update, grad_state, grad_received,
-            of_vectors, self.sizes, num_rows, self.norm_eps, MIN_SCALE,
-            NUM_STREAMS=self.num_streams - self.num_views, **self.options, **self.flags, **cut,
+            vectors, self.sizes, num_rows, self.norm_eps, MIN_SCALE,
+            NUM_STREAMS=self.first_view, **self.options, **self.flags, **cut,
         )  # fmt: skip
-        where = {
-            "order": degree,
-            "stream_view": degree,
-            "listed": degree,
-            "order_stride": 0,
-            "listed_stride": 0,
-        }
-        where["listed_at"] = 0
         if self.listed is not None:
-            where = self.listed.where
             of_lists.view_backward[self._grid(cut)](
                 grad_update, degree, matrices, self.log_degree, grad_received, num_rows=num_rows,
-                first_stream=self.num_streams - self.num_views, smallest=MIN_SCALE, **where, **self.options, **cut,
+                first_stream=self.first_view, smallest=MIN_SCALE, **self.listed.where, **self.options, **cut,
             )  # fmt: skip
-        tiling = WEIGHTS.options(dim, width)
-        kernels.update_weights[(few, self.num_streams * (width // tiling["C"]) + 1)](
-            grad_update, state, received, degree, self.log_degree, of_matrices, self.sizes,
-            degree if self.listed is None else self.listed.held, **where, num_rows=num_rows,
-            part_width=of_matrices.size(1), smallest=MIN_SCALE, NUM_STREAMS=self.num_streams,
-            FIRST_VIEW=self.num_streams - self.num_views, **self.options, **tiling,
-        )  # fmt: skip
-        sums = torch.empty(3 * dim + of_matrices.size(1), dtype=torch.float32, device=device)
-        kernels.sum_parts[(cdiv(len(sums), SUMS),)](
-            of_vectors,
-            of_matrices,
-            sums,
-            many,
-            few,
-            of_matrices.size(1),
-            VECTORS=3 * dim,
-            ROWS=16,
-            BLOCK=SUMS,
+        sums = self._sums_over_rows(matrices, grad_update, state, received, degree, vectors)
+        to_bias, to_norm, to_norm_bias, to_own, to_received = sums.split(
+            [dim, dim, dim, dim * dim, matrices.numel()]
         )
-        shares = [dim, dim, dim, dim * dim, matrices.numel()]
-        to_bias, to_norm, to_norm_bias, to_own, to_received = sums.split(shares)
         to_received = to_received.view_as(matrices)
         if self.listed is not None:
             self._add_of_nothing(to_received, to_bias, self.listed.held)
-        gradients = Parameters(
-            to_received,
-            to_own.view_as(own),
-            to_bias,
-            None if norm is None else to_norm,
-            None if norm_bias is None else to_norm_bias,
-        )
+        of_norm = (None, None) if norm is None else (to_norm, to_norm_bias)
+        gradients = Parameters(to_received, to_own.view_as(own), to_bias, *of_norm)
         return grad_state, grad_received, gradients
+
+    def _sums_over_rows(
+        self,
+        matrices: Tensor,
+        grad_update: Tensor,
+        state: Tensor,
+        received: Tensor,
+        degree: Tensor,
+        vectors: Tensor,
+    ) -> Tensor:
+        """[3 D + D D + ...] the gradients of the vectors, whose parts are given, of own_weight and of the matrices."""
+        programs = max(1, min(PROGRAMS, cdiv(self.num_rows, WEIGHTS.rows)))
+        width = self.dim**2 + matrices.numel()
+        parts = torch.empty(programs, width, dtype=torch.float32, device=state.device)
+        held, where = (
+            (degree, _nowhere(degree)) if self.listed is None else (self.listed.held, self.listed.where)
+        )
+        cut = WEIGHTS.options(self.dim, self.width)
+        kernels.update_weights[(programs, self.num_streams * (self.width // cut["C"]) + 1)](
+            grad_update, state, received, degree, self.log_degree, parts, self.sizes, held, **where,
+            num_rows=self.num_rows, part_width=width, smallest=MIN_SCALE, NUM_STREAMS=self.num_streams,
+            FIRST_VIEW=self.first_view, **self.options, **cut,
+        )  # fmt: skip
+        sums = torch.empty(vectors.size(1) + width, dtype=torch.float32, device=state.device)
+        kernels.sum_parts[(cdiv(len(sums), SUMS),)](
+            vectors,
+            parts,
+            sums,
+            len(vectors),
+            len(parts),
+            width,
+            VECTORS=vectors.size(1),
+            ROWS=16,
+            BLOCK=SUMS,
+        )
+        return sums
 
     def _add_of_nothing(self, to_received: Tensor, to_bias: Tensor, held: Tensor) -> None:
         """What all rows together add where a view has none of them; kernels have taken away those that it has."""
         product = torch.outer(to_bias, held)  # the gradients of all rows summed, times what each holds
-        to_received[-self.num_views :, : self.dim] += product
+        to_received[self.first_view :, : self.dim] += product
         if self.options["SCALERS"] == 3:
-            to_received[-self.num_views :, 2 * self.dim :] += product / MIN_SCALE
+            to_received[self.first_view :, 2 * self.dim :] += product / MIN_SCALE
