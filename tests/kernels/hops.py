@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -36,6 +36,18 @@ def random_hop(
         node_query=[rng.randrange(num_queries) for _ in range(num_targets)],
         num_sources=num_sources,
     )
+
+
+def drawn(seed: int) -> Callable[..., Tensor]:
+    """Tensors of a shape, one after the other; small integers at every other seed, so that extremes tie."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def values(*shape: int) -> Tensor:
+        if seed % 2:
+            return torch.randint(-2, 3, shape, generator=generator).float()
+        return torch.randn(*shape, generator=generator)
+
+    return values
 
 
 def hop_of(

@@ -14,7 +14,7 @@ from contextpool.kernels.layer import next_states
 from contextpool.kernels.reference import FULL, Stream
 from contextpool.kernels.update import UpdateWeights
 from contextpool.pool.propagation import Hop, ViewRows
-from kernels.hops import random_hop
+from kernels.hops import drawn, random_hop
 from kernels.poison import no_quiet_memory as no_quiet_memory
 from kernels.triton_here import DEVICE, needs_triton
 from learning_worlds import one_thread as one_thread
@@ -76,14 +76,7 @@ def on_device(hop: Hop, how: str) -> Hop:
 
 
 def inputs(hop: Hop, seed: int, streams: int) -> dict[str, Tensor]:
-    """Small integers at every other seed, so that extremes tie."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def values(*shape: int) -> Tensor:
-        if seed % 2:
-            return torch.randint(-2, 3, shape, generator=generator).float()
-        return torch.randn(*shape, generator=generator)
-
+    values = drawn(seed)
     queries = int(hop.node_query.max()) + 1
     given = {"state": values(hop.num_sources, DIM), "boundary": values(min(HEADS, hop.num_targets), DIM)}
     given |= {"own": values(DIM, DIM), "bias": values(DIM), "gamma": values(DIM), "beta": values(DIM)}

@@ -11,7 +11,7 @@ from torch import Tensor
 from contextpool.kernels.reference import FULL, Stream
 from contextpool.kernels.reference import aggregate as reference_aggregate
 from contextpool.pool.propagation import Hop
-from kernels.hops import random_hop
+from kernels.hops import drawn, random_hop
 from kernels.poison import no_quiet_memory as no_quiet_memory
 from kernels.triton_here import DEVICE, needs_triton
 from support import amount
@@ -35,14 +35,8 @@ def on_device(hop: Hop) -> Hop:
 
 
 def inputs(hop: Hop, seed: int) -> list[Tensor]:
-    """State, boundary and three relation weights; small integers at every other seed, so that extremes tie."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def values(*shape: int) -> Tensor:
-        if seed % 2:
-            return torch.randint(-2, 3, shape, generator=generator).float()
-        return torch.randn(*shape, generator=generator)
-
+    """State, boundary and three relation weights."""
+    values = drawn(seed)
     queries = int(hop.node_query.max()) + 1
     weights = [values(queries, DIRECTED, DIM) for _ in range(3)]
     return [values(hop.num_sources, DIM), values(min(2, hop.num_targets), DIM), *weights]

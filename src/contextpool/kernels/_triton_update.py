@@ -18,6 +18,53 @@ def _scale_of(degree, log_degree, smallest):
 
 
 @triton.jit
+def projected(
+    total, received, degree, weight, stream, rows, ok, num_rows, log_mean, smallest,
+    SCALERS: tl.constexpr, D: tl.constexpr, W: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """[rows, D] `total` with what the rows of a stream received, multiplied and scaled by their degrees."""
+    stream_rows = rows + stream * num_rows
+    # a product with a weight [out, in] reads it as [in, out]
+    matrices = weight + stream * SCALERS * D * W + tl.arange(0, D)[None, :] * W
+    if SCALERS == 3:
+        degrees = tl.load(degree + stream_rows, mask=ok, other=1)
+        scale, inverse = _scale_of(degrees, log_mean, smallest)
+    for first in range(0, W, C):
+        wide = first + tl.arange(0, C)
+        place = received + stream_rows[:, None] * W + wide[None, :]
+        part = tl.load(place, mask=ok[:, None], other=0.0)
+        matrix = matrices + wide[:, None]
+        total = tl.dot(part, tl.load(matrix), total, input_precision=PRECISION)
+        if SCALERS == 3:
+            total += scale[:, None] * tl.dot(part, tl.load(matrix + D * W), input_precision=PRECISION)
+            total += inverse[:, None] * tl.dot(part, tl.load(matrix + 2 * D * W), input_precision=PRECISION)
+    return total
+
+
+@triton.jit
+def project_back(
+    back, grad_received, degree, weight, stream, rows, ok, num_rows, log_mean, smallest,
+    SCALERS: tl.constexpr, D: tl.constexpr, W: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Writes the gradients of what the rows of a stream received, from those of the update, `back` [rows, D]."""
+    stream_rows = rows + stream * num_rows
+    matrices = weight + stream * SCALERS * D * W + tl.arange(0, D)[:, None] * W
+    if SCALERS == 3:
+        degrees = tl.load(degree + stream_rows, mask=ok, other=1)
+        scale, inverse = _scale_of(degrees, log_mean, smallest)
+        amplified = back * scale[:, None]
+        damped = back * inverse[:, None]
+    for first in range(0, W, C):
+        wide = first + tl.arange(0, C)
+        matrix = matrices + wide[None, :]
+        part = tl.dot(back, tl.load(matrix), input_precision=PRECISION)
+        if SCALERS == 3:
+            part = tl.dot(amplified, tl.load(matrix + D * W), part, input_precision=PRECISION)
+            part = tl.dot(damped, tl.load(matrix + 2 * D * W), part, input_precision=PRECISION)
+        tl.store(grad_received + stream_rows[:, None] * W + wide[None, :], part, mask=ok[:, None])
+
+
+@triton.jit
 def view_of(stream, stream_view, order, listed, order_stride, listed_stride, listed_at):
     """The list of rows that the view of a stream has, and how long it is; see `ViewRows`."""
     view = tl.load(stream_view + stream).to(tl.int64)
@@ -68,33 +115,21 @@ def update_forward(
 ):
     rows = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
     num_sources = tl.load(sizes)
-    row_ok = (rows < tl.load(sizes + 1))[:, None]
+    inside = rows < tl.load(sizes + 1)
+    row_ok = inside[:, None]
     columns = tl.arange(0, D)
-    taken = tl.arange(0, C)
     place = rows[:, None] * D + columns[None, :]
     before = tl.load(state + place, mask=row_ok & (rows < num_sources)[:, None], other=0.0).to(tl.float32)
-    # a product with a weight [out, in] reads it as [in, out]
     total = tl.dot(
         before, tl.load(own_weight + columns[None, :] * D + columns[:, None]), input_precision=PRECISION
     )
     total += tl.load(own_bias + columns)[None, :]
     log_mean = tl.load(log_degree)
     for stream in range(NUM_STREAMS):
-        stream_rows = rows + stream * num_rows
-        matrices = weight + stream * SCALERS * D * W + columns[None, :] * W
-        if SCALERS == 3:
-            degrees = tl.load(degree + stream_rows, mask=rows < num_rows, other=1)
-            scale, inverse = _scale_of(degrees, log_mean, smallest)
-        for first in range(0, W, C):
-            wide = first + taken
-            part = tl.load(received + stream_rows[:, None] * W + wide[None, :], mask=row_ok, other=0.0)
-            matrix = matrices + wide[:, None]
-            total = tl.dot(part, tl.load(matrix), total, input_precision=PRECISION)
-            if SCALERS == 3:
-                total += scale[:, None] * tl.dot(part, tl.load(matrix + D * W), input_precision=PRECISION)
-                total += inverse[:, None] * tl.dot(
-                    part, tl.load(matrix + 2 * D * W), input_precision=PRECISION
-                )
+        total = projected(
+            total, received, degree, weight, stream, rows, inside, num_rows, log_mean, smallest,
+            SCALERS, D, W, C, PRECISION,
+        )  # fmt: skip
     for number in range(NUM_VIEWS):
         degrees = tl.load(degree + (NUM_STREAMS + number) * num_rows + rows, mask=rows < num_rows, other=0)
         filled = ((degrees > LEAST) | (rows < always))[:, None]
@@ -144,7 +179,6 @@ def update_backward(
 ):
     program = tl.program_id(0)
     columns = tl.arange(0, D)
-    taken = tl.arange(0, C)
     log_mean = tl.load(log_degree)
     num_sources = tl.load(sizes)
     last_row = tl.load(sizes + 1)
@@ -154,7 +188,8 @@ def update_backward(
     block = program
     while block * BLOCK < last_row:
         rows = (block * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
-        row_ok = (rows < last_row)[:, None]
+        inside = rows < last_row
+        row_ok = inside[:, None]
         place = rows[:, None] * D + columns[None, :]
         passed = tl.load(grad + place, mask=row_ok, other=0.0).to(tl.float32)
         total = tl.load(update + place, mask=row_ok, other=0.0)
@@ -181,21 +216,10 @@ def update_backward(
             to_state += passed
         tl.store(grad_state + place, to_state, mask=row_ok & (rows < num_sources)[:, None])
         for stream in range(NUM_STREAMS):
-            stream_rows = rows + stream * num_rows
-            matrices = weight + stream * SCALERS * D * W + columns[:, None] * W
-            if SCALERS == 3:
-                degrees = tl.load(degree + stream_rows, mask=rows < last_row, other=1)
-                scale, inverse_scale = _scale_of(degrees, log_mean, smallest)
-                amplified = back * scale[:, None]
-                damped = back * inverse_scale[:, None]
-            for first in range(0, W, C):
-                wide = first + taken
-                matrix = matrices + wide[None, :]
-                part = tl.dot(back, tl.load(matrix), input_precision=PRECISION)
-                if SCALERS == 3:
-                    part = tl.dot(amplified, tl.load(matrix + D * W), part, input_precision=PRECISION)
-                    part = tl.dot(damped, tl.load(matrix + 2 * D * W), part, input_precision=PRECISION)
-                tl.store(grad_received + stream_rows[:, None] * W + wide[None, :], part, mask=row_ok)
+            project_back(
+                back, grad_received, degree, weight, stream, rows, inside, num_rows, log_mean, smallest,
+                SCALERS, D, W, C, PRECISION,
+            )  # fmt: skip
         block += tl.num_programs(0)
     goal = parts + program * 3 * D + columns
     tl.store(goal, to_bias)

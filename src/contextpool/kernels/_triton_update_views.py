@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from contextpool.kernels._triton_update import _scale_of, view_of
+from contextpool.kernels._triton_update import project_back, projected, view_of
 
 
 @triton.jit(do_not_specialize=["first_stream", "order_stride", "listed_stride", "listed_at", "num_rows"])
@@ -37,35 +37,24 @@ def view_forward(
     stream = first_stream + number
     order, last = view_of(stream, stream_view, order, listed, order_stride, listed_stride, listed_at)
     columns = tl.arange(0, D)
-    taken = tl.arange(0, C)
     log_mean = tl.load(log_degree)
-    matrices = weight + stream * SCALERS * D * W + columns[None, :] * W
     block = tl.program_id(0)
     while block * BLOCK < last:
         slot = block * BLOCK + tl.arange(0, BLOCK)
         inside = slot < last
         rows = tl.load(order + slot, mask=inside, other=0).to(tl.int64)
-        stream_rows = rows + stream * num_rows
-        scale, inverse = _scale_of(tl.load(degree + stream_rows, mask=inside, other=1), log_mean, smallest)
-        total = tl.zeros([BLOCK, D], dtype=tl.float32)
-        for first in range(0, W, C):
-            wide = first + taken
-            place = received + stream_rows[:, None] * W + wide[None, :]
-            part = tl.load(place, mask=inside[:, None], other=0.0)
-            matrix = matrices + wide[:, None]
-            total = tl.dot(part, tl.load(matrix), total, input_precision=PRECISION)
-            if SCALERS == 3:
-                total += scale[:, None] * tl.dot(part, tl.load(matrix + D * W), input_precision=PRECISION)
-                total += inverse[:, None] * tl.dot(
-                    part, tl.load(matrix + 2 * D * W), input_precision=PRECISION
-                )
+        total = projected(
+            tl.zeros([BLOCK, D], dtype=tl.float32), received, degree, weight, stream, rows, inside, num_rows, log_mean,
+            smallest, SCALERS, D, W, C, PRECISION,
+        )  # fmt: skip
         goal = of_views + (number * num_rows + rows)[:, None] * D + columns[None, :]
         tl.store(goal, total, mask=inside[:, None])
         block += tl.num_programs(0)
     if tl.program_id(0) == 0:  # their degree is as good as 1, and log 1 = 0
         held = tl.zeros([D], dtype=tl.float32)
+        matrices = weight + stream * SCALERS * D * W + columns[None, :] * W
         for first in range(0, W, C):
-            wide = first + taken
+            wide = first + tl.arange(0, C)
             usual = tl.load(nothing + wide)[:, None]
             held += tl.sum(usual * tl.load(matrices + wide[:, None]), axis=0)
             if SCALERS == 3:
@@ -99,26 +88,15 @@ def view_backward(
     stream = first_stream + tl.program_id(1).to(tl.int64)
     order, last = view_of(stream, stream_view, order, listed, order_stride, listed_stride, listed_at)
     columns = tl.arange(0, D)
-    taken = tl.arange(0, C)
     log_mean = tl.load(log_degree)
-    matrices = weight + stream * SCALERS * D * W + columns[:, None] * W
     block = tl.program_id(0)
     while block * BLOCK < last:
         slot = block * BLOCK + tl.arange(0, BLOCK)
         inside = slot < last
         rows = tl.load(order + slot, mask=inside, other=0).to(tl.int64)
-        stream_rows = rows + stream * num_rows
         back = tl.load(grad_update + rows[:, None] * D + columns[None, :], mask=inside[:, None], other=0.0)
-        scale, inverse = _scale_of(tl.load(degree + stream_rows, mask=inside, other=1), log_mean, smallest)
-        amplified = back * scale[:, None]
-        damped = back * inverse[:, None]
-        for first in range(0, W, C):
-            wide = first + taken
-            matrix = matrices + wide[None, :]
-            part = tl.dot(back, tl.load(matrix), input_precision=PRECISION)
-            if SCALERS == 3:
-                part = tl.dot(amplified, tl.load(matrix + D * W), part, input_precision=PRECISION)
-                part = tl.dot(damped, tl.load(matrix + 2 * D * W), part, input_precision=PRECISION)
-            goal = grad_received + stream_rows[:, None] * W + wide[None, :]
-            tl.store(goal, part, mask=inside[:, None])
+        project_back(
+            back, grad_received, degree, weight, stream, rows, inside, num_rows, log_mean, smallest,
+            SCALERS, D, W, C, PRECISION,
+        )  # fmt: skip
         block += tl.num_programs(0)

@@ -70,15 +70,10 @@ class _Aggregate(torch.autograd.Function):
         edge_weight: Tensor | None,
         launch: Launch,
     ) -> tuple[Tensor, ...]:
-        state, weight = state.contiguous(), weight.contiguous()
-        boundary = None if boundary is None else boundary.contiguous()
-        edge_weight = None if edge_weight is None else edge_weight.contiguous()
-        needs_grad = any(ctx.needs_input_grad[:4])
-        out, degree, ties = launch.forward(
-            state, weight, boundary, edge_weight, keep_ties=needs_grad, fill=True
-        )
+        sent = state.contiguous(), weight.contiguous(), contiguous(boundary), contiguous(edge_weight)
+        out, degree, ties = launch.forward(*sent, keep_ties=any(ctx.needs_input_grad[:4]), fill=True)
         ctx.launch = launch
-        ctx.save_for_backward(state, weight, boundary, edge_weight, out, degree, ties)
+        ctx.save_for_backward(*sent, out, degree, ties)
         ctx.mark_non_differentiable(degree)
         return *launch.requested(out), degree
 
@@ -89,6 +84,10 @@ class _Aggregate(torch.autograd.Function):
         grad = launch.with_unrequested(stacked(grads[:-1]))
         results = launch.backward(Values(grad, *ctx.saved_tensors))
         return *like_inputs(results, ctx.saved_tensors), None
+
+
+def contiguous(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.contiguous()
 
 
 def like_inputs(gradients: Gradients, inputs: Sequence[Tensor | None]) -> list[Tensor | None]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from contextpool.kernels.reference import Message, Reduction, Stream
-from contextpool.kernels.triton import Launch, Values, like_inputs, weight_of
+from contextpool.kernels.triton import Launch, Values, contiguous, like_inputs, weight_of
 from contextpool.kernels.triton_update import ListedRows, Parameters, Update
 from contextpool.kernels.update import UpdateWeights
 from contextpool.pool.propagation import Hop
@@ -69,14 +69,11 @@ class _Layer(torch.autograd.Function):
         update: Update,
         dtype: torch.dtype,
     ) -> Tensor:
-        state, weight = state.contiguous(), weight.contiguous()
-        boundary = None if boundary is None else boundary.contiguous()
-        edge_weight = None if edge_weight is None else edge_weight.contiguous()
+        sent = state.contiguous(), weight.contiguous(), contiguous(boundary), contiguous(edge_weight)
         keep = any(ctx.needs_input_grad)
-        sent = (state, weight, boundary, edge_weight)
         out, degree, ties = launch.forward(*sent, keep_ties=keep, fill=False)
         parameters = Parameters(received_weight.contiguous(), own_weight, own_bias, norm_weight, norm_bias)
-        result, before_norm = update.forward(parameters, state, out, degree, dtype, keep=keep)
+        result, before_norm = update.forward(parameters, sent[0], out, degree, dtype, keep=keep)
         ctx.launch, ctx.update = launch, update
         ctx.save_for_backward(*sent, out, degree, ties, before_norm, *parameters)
         return result
