@@ -30,6 +30,7 @@ from contextpool.models.redgnn import REDGNN, REDGNNConfig
 from contextpool.pool.batch import BatchBuilder, ContextConfig
 from contextpool.pool.propagation import Propagation
 from contextpool.train.config import TrainConfig
+from contextpool.train.graphed import STEPS_BEFORE
 from contextpool.train.loop import Trainer
 from contextpool.train.queries import TrainingQueries
 
@@ -233,7 +234,9 @@ def profile(trainer: Trainer) -> None:
 def scaling(options: argparse.Namespace) -> None:
     """Synthetic graphs of 10^4 .. 10^`most_edges` edges, and fb237_v1 with other batches and layers."""
     device = torch.device(options.device)
-    warm_up = options.warm_up if device.type == "cuda" else 3  # a card records the step after the first eight
+    warm_up = (
+        max(options.warm_up, STEPS_BEFORE + 2) if device.type == "cuda" else 3
+    )  # until the step is recorded
     print(machine(device))
     for exponent in range(4, options.most_edges + 1):
         graph = random_graph(10**exponent // 2, device)

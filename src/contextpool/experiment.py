@@ -237,6 +237,7 @@ class Experiment:
             self.recipe.context,
             self.statistics,
             relation_graph=self.model.reads_relations,
+            gather_views=self.model.reads_gathered_views,
         )
         trainer = Trainer(
             self.model,

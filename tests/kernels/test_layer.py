@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from contextpool.kernels import reference
+from contextpool.kernels.interface import aggregate
 from contextpool.kernels.layer import next_states
 from contextpool.kernels.reference import FULL, Stream
 from contextpool.kernels.update import UpdateWeights
@@ -26,6 +28,10 @@ DIRECTED, DIM, HEADS = 6, 16, 2
 CASES = amount(4, 60)
 
 
+def triton_aggregate(*given: Any, **options: Any) -> Any:
+    return aggregate(*given, **options, backend="triton")
+
+
 def gathered(hop: Hop) -> ViewRows:
     """By plain lists, wider than it has to be; the order of targets is the hop's own."""
     assert hop.order is not None
@@ -35,7 +41,7 @@ def gathered(hop: Hop) -> ViewRows:
             [
                 edge
                 for edge in range(int(hop.row_start[target]), int(hop.row_start[target + 1]))
-                if int(hop.edge_views[edge]) >> view & 1 and int(hop.edge_source[edge]) < hop.num_sources
+                if int(hop.edge_views[edge]) >> view & 1  # those that wait for a later layer, too
             ]
             for target in range(hop.num_targets)
         ]
@@ -46,9 +52,9 @@ def gathered(hop: Hop) -> ViewRows:
         relations.append(_padded([int(hop.edge_relation[edge]) for edge in flat], hop.num_edges))
         rows = [target for target in hop.order.tolist() if kept[target] or target < HEADS]
         orders.append(_padded(rows, hop.num_targets))
-        listed.append([10**6, len(rows)])
+        listed.append(len(rows))
     tables = (torch.stack(table).to(DEVICE) for table in (starts, sources, relations, orders))
-    return ViewRows(*tables, torch.tensor(listed, device=DEVICE))
+    return ViewRows(*tables, torch.tensor(listed, device=DEVICE), HEADS)
 
 
 def _padded(values: list[int], width: int) -> Tensor:
@@ -68,7 +74,6 @@ def on_device(hop: Hop, how: str) -> Hop:
         node_query=hop.node_query.to(DEVICE),
         order=order.to(DEVICE),
         hubs=hubs.to(DEVICE),
-        layer=1,
     )
     if how == "by row":
         return replace(here, order=None, hubs=None)
@@ -80,6 +85,7 @@ def inputs(hop: Hop, seed: int, streams: int) -> dict[str, Tensor]:
     queries = int(hop.node_query.max()) + 1
     given = {"state": values(hop.num_sources, DIM), "boundary": values(min(HEADS, hop.num_targets), DIM)}
     given |= {"own": values(DIM, DIM), "bias": values(DIM), "gamma": values(DIM), "beta": values(DIM)}
+    given["edge"] = values(hop.num_edges)
     for stream in range(streams):
         given[f"relation{stream}"] = values(queries, DIRECTED, DIM)
         given[f"weight{stream}"] = values(3 * DIM, 4 * DIM) / 8
@@ -87,15 +93,29 @@ def inputs(hop: Hop, seed: int, streams: int) -> dict[str, Tensor]:
 
 
 def stepped(
-    hop: Hop, given: dict[str, Tensor], streams: int, device: str, **options: Any
+    hop: Hop,
+    given: dict[str, Tensor],
+    streams: int,
+    device: str,
+    *,
+    boundary: bool = True,
+    weighted: bool = False,
+    norm: bool = True,
+    scalers: int = 3,
+    reductions: Any = PNA,
+    **options: Any,
 ) -> tuple[Tensor, dict[str, Tensor]]:
+    """New states and every gradient."""
     leaf = {name: value.to(device).clone().requires_grad_() for name, value in given.items()}
     sent = [Stream(view, leaf[f"relation{number}"]) for number, view in enumerate((FULL, 1, 0)[:streams])]
-    matrices = [leaf[f"weight{stream}"] for stream in range(streams)]
+    shape = (scalers * DIM, len(reductions) * DIM)
+    matrices = [leaf[f"weight{stream}"][: shape[0], : shape[1]] for stream in range(streams)]
+    of_norm = (leaf["gamma"], leaf["beta"]) if norm else (None, None)
     log_degree = torch.tensor(1.7, device=device)
-    weights = UpdateWeights(leaf["own"], leaf["bias"], matrices, leaf["gamma"], leaf["beta"], log_degree, 3)
+    weights = UpdateWeights(leaf["own"], leaf["bias"], matrices, *of_norm, log_degree, scalers)
     result = next_states(
-        hop, leaf["state"], sent, weights, message="distmult", reductions=PNA, boundary=leaf["boundary"], **options
+        hop, leaf["state"], sent, weights, reductions=reductions, boundary=leaf["boundary"] if boundary else None,
+        edge_weight=leaf["edge"] if weighted else None, **options,
     )  # fmt: skip
     (result * torch.linspace(-1, 1, result.numel(), device=device).view_as(result)).sum().backward()
     return result.detach().cpu(), {
@@ -116,26 +136,95 @@ def apart(one: Tensor, other: Tensor) -> float:
     return float((one - other).norm() / one.norm().clamp(min=1e-2))
 
 
+def assert_fused_is_plain(hop: Hop, seed: int, streams: int, how: str, **options: Any) -> None:
+    given = inputs(hop, seed, streams)
+    options = {"short_cut": seed % 3 > 0, "message": "distmult"} | options
+    expected, expected_grads = stepped(hop, given, streams, "cpu", **options, backend="reference")
+    found, grads = stepped(on_device(hop, how), given, streams, DEVICE, **options, backend="triton")
+    assert apart(expected, found) < 1e-4
+    assert expected_grads.keys() == grads.keys()
+    for name, grad in expected_grads.items():
+        assert apart(grad, grads[name]) < 1e-2, (seed, name)
+
+
+@pytest.fixture(autouse=True)
+def hubs_of_few_edges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("contextpool.kernels.triton.HUB_EDGES", 4)
+
+
 @pytest.mark.parametrize("how", ["by row", "bits", "gathered"])
 @pytest.mark.parametrize("streams", [1, 3])
 @pytest.mark.parametrize("in_order", [False, True], ids=["atomic", "in order"])
-def test_a_layer_is_its_halves(
-    how: str, streams: int, in_order: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("contextpool.kernels.triton.HUB_EDGES", 4)
+def test_a_layer_is_its_halves(how: str, streams: int, in_order: bool) -> None:
     without = 0
     for seed, hop in cases(streams):
-        given = inputs(hop, seed, streams)
-        options = {"short_cut": seed % 3 > 0}
-        expected, expected_grads = stepped(hop, given, streams, "cpu", **options, backend="reference")
         torch.use_deterministic_algorithms(in_order)
         try:
-            found, grads = stepped(on_device(hop, how), given, streams, DEVICE, **options, backend="triton")
+            assert_fused_is_plain(hop, seed, streams, how)
         finally:
             torch.use_deterministic_algorithms(False)
+        without += hop.num_targets - len(set(hop.edge_target[hop.in_view(0)].tolist()))
+    assert without > CASES
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "transe": {"message": "transe"},
+    "rotate": {"message": "rotate"},
+    "no boundary": {"boundary": False},
+    "sum": {"reductions": ("sum",), "scalers": 1, "norm": False},
+    "weighted": {"weighted": True},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_views_in_rows_of_their_own_with_every_option(options: dict[str, Any]) -> None:
+    """Where edges have weights their bits are read instead."""
+    for seed, hop in cases(50):
+        assert_fused_is_plain(hop, seed, 3, "gathered", **options)
+
+
+def test_programs_that_take_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    from contextpool.kernels import triton_update
+
+    monkeypatch.setattr("contextpool.kernels.triton.TILE_PROGRAMS", 1)
+    monkeypatch.setattr(triton_update, "PROGRAMS", 1)
+    for name in ("FORWARD", "BACKWARD", "WEIGHTS"):
+        monkeypatch.setattr(triton_update, name, triton_update.Tiling(16, 4096))
+    for seed, hop in cases(70):
+        assert_fused_is_plain(hop, seed, 3, "gathered")
+
+
+@pytest.mark.parametrize("reductions", [PNA, ("sum",), ("std",)], ids=str)
+@pytest.mark.parametrize("has_boundary", [True, False])
+def test_aggregate_alone_fills_the_rows_that_a_view_does_not_have(
+    reductions: Any, has_boundary: bool
+) -> None:
+    for seed, hop in cases(90):
+        given = inputs(hop, seed, 3)
+        found = []
+        for run, here, device in (
+            (reference.aggregate, hop, "cpu"),
+            (triton_aggregate, on_device(hop, "gathered"), DEVICE),
+        ):
+            streams = [
+                Stream(view, given[f"relation{number}"].to(device))
+                for number, view in enumerate((FULL, 1, 0))
+            ]
+            boundary = given["boundary"].to(device) if has_boundary else None
+            state = given["state"].to(device)
+            results, degrees = run(
+                here, state, streams, message="distmult", reductions=reductions, boundary=boundary
+            )
+            found.append([one.cpu() for one in (*results, *degrees)])
+        for one, other in zip(*found, strict=True):
+            torch.testing.assert_close(one, other, rtol=2e-4, atol=2e-4, check_dtype=False)
+
+
+def test_a_boundary_of_more_rows_than_heads_goes_by_bits() -> None:
+    for seed, hop in cases(110):
+        given = inputs(hop, seed, 3)
+        more = {**given, "boundary": drawn(seed + 1)(hop.num_targets, DIM)}
+        options = {"short_cut": True, "message": "distmult"}
+        expected, _ = stepped(hop, more, 3, "cpu", **options, backend="reference")
+        found, _ = stepped(on_device(hop, "gathered"), more, 3, DEVICE, **options, backend="triton")
         assert apart(expected, found) < 1e-4
-        assert expected_grads.keys() == grads.keys()
-        for name, grad in expected_grads.items():
-            assert apart(grad, grads[name]) < 1e-2, (seed, name)
-        without += int((hop.row_start.diff() == 0).sum())
-    assert without > 0

@@ -163,11 +163,13 @@ def test_rows_that_a_view_does_not_have_are_not_read(
     order = torch.stack(
         [row[rows.nonzero().squeeze(1).flip(0).tolist() + [0] * 99][:ROWS] for rows in filled[:0:-1]]
     )
-    counts = torch.tensor([[7, int(rows.sum()), 10**6] for rows in filled[:0:-1]])  # view 0 is the second's
+    counts = torch.tensor([[7, int(rows.sum()), 10**6] for rows in filled[:0:-1]])[
+        :, 1
+    ]  # view 0 is the second's
     none = torch.zeros(2, 1, device=DEVICE)
-    lists = ViewRows(none, none, none, order.int().to(DEVICE), counts.to(DEVICE))
+    lists = ViewRows(none, none, none, order.int().to(DEVICE), counts.to(DEVICE), always)
     views = torch.tensor([-1, 1, 0, -2], dtype=torch.int32, device=DEVICE)
-    listed = triton_update.ListedRows(lists, 1, views, held.to(DEVICE), least, always)
+    listed = triton_update.ListedRows(lists, views, held.to(DEVICE), least)
     found, grads = fused(given, degrees, scalers, True, True, listed=listed)
     assert apart(expected, found) < 1e-4
     for name, grad in expected_grads.items():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
 from contextpool.context.selection import MaskSelector
+from contextpool.context.statistics import Statistics
 from contextpool.graph.graph import Graph
-from contextpool.kernels.interface import FULL, Stream, aggregate
+from contextpool.kernels.interface import FULL, Stream, aggregate, use_backend
 from contextpool.models.base import LinkPredictor
 from contextpool.models.registry import model_class
 from contextpool.models.streams import CandidateHead, ContextStreams, RelevanceGate, edge_gate
@@ -15,6 +18,7 @@ from contextpool.pool.batch import BatchBuilder, ContextConfig, QueryBatch, View
 from contextpool.pool.expand import expand
 from contextpool.pool.hidden import HiddenEdges
 from contextpool.pool.propagation import Propagation, build_propagation
+from kernels.triton_here import DEVICE, needs_triton
 from learning_worlds import SMALL, ask, every_query, new_model, random_graph, scatter_weights
 from learning_worlds import one_thread as one_thread
 from support import amount
@@ -192,3 +196,29 @@ def test_a_model_says_what_its_batches_lack(name: str) -> None:
         model = new_model(name, graph, ContextConfig(views=(), **use))
         with pytest.raises(AssertionError, match="needs batches with"):
             model(bare)
+
+
+@needs_triton
+@pytest.mark.parametrize(("dim", "views"), [(16, 2), (12, 3)], ids=["fused", "halves"])
+def test_views_with_rows_of_their_own_change_nothing(dim: int, views: int) -> None:
+    """Scores and gradients on batches that were built on the device are those of the general ones."""
+    context = ContextConfig(
+        views=(ViewConfig(0.3), ViewConfig(0.0, 0.3), ViewConfig(0.1))[:views], hops=2, gate=True
+    )
+    for seed in (1, 4):
+        graph = random_graph(seed)
+        model = new_model("nbfnet", graph, context, seed, dim=dim, layers=2)
+        edge = torch.arange(0, graph.num_edges, 3)
+        found = []
+        for building, computing, device in (("torch", "reference", "cpu"), ("triton", "triton", DEVICE)):
+            here, moved, asked = copy.deepcopy(model).to(device), graph.to(device), edge.to(device)
+            builder = BatchBuilder(moved, 2, context, Statistics.of(graph), backend=building)  # type: ignore[arg-type]
+            batch = builder.build(moved.edge_head[asked].long(), moved.edge_relation[asked].long(), asked)
+            assert (batch.propagation.view_rows is not None) == (building == "triton")
+            with use_backend(computing):  # type: ignore[arg-type]
+                scores = here(batch)
+                torch.nn.functional.cross_entropy(scores, moved.edge_tail[asked].long()).backward()
+            given = [weight.grad.cpu() for weight in here.parameters() if weight.grad is not None]
+            found.append([scores.detach().cpu(), *given])
+        for one, other in zip(*found, strict=True):
+            assert float((one - other).norm()) <= 1e-2 * float(one.norm().clamp(min=1e-3))

@@ -136,8 +136,15 @@ def test_views_gate_and_arrive(layered: bool, self_policy: Any) -> None:
         general, fast = both_ways(graph, rng.randint(1, 3), context, queries(graph, seed))
         assert_alike(general, fast)
         bits += sum(int((views > 0).sum()) for views in general.propagation.layer_views)
-        assert (fast.propagation.view_rows is None) == (layered or not len(fast.propagation.edge_source))
+        assert (fast.propagation.view_rows is None) == layered
     assert bits > 0
+
+
+def test_views_are_gathered_for_those_who_read_them() -> None:
+    graph = random_graph(2)
+    context = ContextConfig(views=NEAR, hops=2)
+    _, fast = both_ways(graph, 2, context, queries(graph, 2), gather_views=False)
+    assert fast.propagation.view_rows is None
 
 
 def test_columns_of_a_table_are_asked_as_they_read() -> None:

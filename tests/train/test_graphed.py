@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 from contextpool.graph.graph import Graph
 from contextpool.kernels.interface import use_backend
 from contextpool.models.base import LinkPredictor
-from contextpool.pool.batch import BatchBuilder, ContextConfig, QueryBatch
+from contextpool.pool.batch import BatchBuilder, ContextConfig, QueryBatch, ViewConfig
 from contextpool.pool.propagation import build_propagation
 from contextpool.train.config import TrainConfig
 from contextpool.train.graphed import FEW_EDGES, FEW_NODES, GRAIN, GraphedStep, Room, _Inputs
 from contextpool.train.loop import Trainer
 from contextpool.train.queries import TrainingQueries
 from contextpool.triples.filters import KnownAnswers
+from contextpool.triples.labels import Vocabulary
+from contextpool.triples.store import Triples
 from kernels.triton_here import DEVICE, needs_triton
 from learning_worlds import new_model, random_graph
 
@@ -48,6 +51,25 @@ def test_little_room_is_all_there_can_be_and_much_is_round_with_slack() -> None:
     assert large.edges % GRAIN == 0
 
 
+@needs_triton
+def test_a_batch_without_edges_leaves_nothing_of_the_one_before() -> None:
+    """Questions about entities without facts, in buffers that a batch with edges and views was in."""
+    ids = np.array([[0, 0, 1], [1, 1, 2], [2, 0, 0], [0, 1, 2]], dtype=np.int32)
+    triples = Triples(Vocabulary.of(["a", "b", "c", "lonely"]), Vocabulary.of(["r", "s"], "relation"), ids)
+    graph = Graph.from_triples(triples).to(DEVICE)
+    queries = TrainingQueries.of(graph.as_triples(), graph, KnownAnswers.of(graph.as_triples())).to(DEVICE)
+    context = ContextConfig(views=(ViewConfig(0.0), ViewConfig(0.0, 0.1)), hops=2)
+    model = new_model("nbfnet", graph, context, 1, dim=16, layers=2).to(DEVICE).eval()
+    builder = BatchBuilder(graph, 2, context, backend="triton")
+    batch = queries.batch(torch.arange(2, device=DEVICE))
+    nothing = torch.full_like(batch.head, -1)
+    batches = [batch, replace(batch, head=torch.full_like(batch.head, 3), hidden_edge=nothing)]
+    walks = [builder.build(one.head, one.relation, one.hidden_edge) for one in batches]
+    assert len(walks[0].propagation.edge_source) > 0
+    assert len(walks[1].propagation.edge_source) == 0
+    assert_alike_in_buffers(model, batches, walks)
+
+
 def test_batches_without_sizes_on_the_device_are_launched_kernel_by_kernel() -> None:
     graph = random_graph(3)
     batch = BatchBuilder(graph, 2).build(graph.edge_head[:2].long(), graph.edge_relation[:2].long())
@@ -69,6 +91,14 @@ def test_room_to_spare_changes_nothing(name: str, context: ContextConfig | None)
     rows = [torch.arange(first, first + 4, device=DEVICE) for first in (0, 8)]
     batches = [queries.batch(row) for row in rows]
     walks = [builder.build(one.head, one.relation, one.hidden_edge) for one in batches]
+    assert (walks[0].propagation.view_rows is None) == (context is None)
+    assert_alike_in_buffers(model, batches, walks)
+
+
+def assert_alike_in_buffers(
+    model: LinkPredictor, batches: list[TrainingQueries], walks: list[QueryBatch]
+) -> None:
+    """One batch after the other in the same buffers: scores and gradients as outside of them."""
     inputs = _Inputs(batches[0], walks[0], Room.largest(walks[0].propagation))
     with use_backend("triton"):
         for batch, walk in zip(batches, walks, strict=True):

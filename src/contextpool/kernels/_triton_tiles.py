@@ -58,7 +58,6 @@ def _edge(edge_source, edge_relation, edge, end):
         "num_boundary",
         "longest",
         "first_stream",
-        "listed_at",
         "row_stride",
         "edge_stride",
         "order_stride",
@@ -93,8 +92,7 @@ def forward_tiles(
     edge_stride,
     order_stride,
     listed_stride,
-    listed,  # int64, at `listed_at`: how many of the order are targets
-    listed_at,
+    listed,  # int64, how many of the order are targets
     MESSAGE: tl.constexpr,
     HAS_EDGE_WEIGHT: tl.constexpr,
     HAS_BOUNDARY: tl.constexpr,
@@ -118,7 +116,7 @@ def forward_tiles(
     edge_relation += table * edge_stride
     order += table * order_stride
     num_sources = tl.load(sizes)
-    last = tl.load(listed + table * listed_stride + listed_at)
+    last = tl.load(listed + table * listed_stride)
     columns = tl.arange(0, D_PAD)
     column_ok = columns < dim
     half = dim // 2
@@ -206,7 +204,6 @@ def forward_tiles(
         "num_boundary",
         "longest",
         "first_stream",
-        "listed_at",
         "row_stride",
         "edge_stride",
         "order_stride",
@@ -246,8 +243,7 @@ def backward_tiles(
     edge_stride,
     order_stride,
     listed_stride,
-    listed,  # int64, at `listed_at`: how many of the order are targets
-    listed_at,
+    listed,  # int64, how many of the order are targets
     MESSAGE: tl.constexpr,
     HAS_EDGE_WEIGHT: tl.constexpr,
     HAS_BOUNDARY: tl.constexpr,
@@ -272,7 +268,7 @@ def backward_tiles(
     edge_relation += table * edge_stride
     order += table * order_stride
     num_sources = tl.load(sizes)
-    last = tl.load(listed + table * listed_stride + listed_at)
+    last = tl.load(listed + table * listed_stride)
     columns = tl.arange(0, D_PAD)
     column_ok = columns < dim
     half = dim // 2

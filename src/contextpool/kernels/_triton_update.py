@@ -1,4 +1,4 @@
-"""The Triton kernels behind `kernels.update`: product, degree scalers, layer norm, relu and short-cut in one pass.
+"""The kernels behind `kernels.triton_update`: product, degree scalers, layer norm, relu and short-cut in one pass.
 
 States have D columns, what a node received W = reductions * D, both powers of two; C of the W are taken at a time, so
 that a product fits into a processor's registers.
@@ -23,7 +23,7 @@ def projected(
     SCALERS: tl.constexpr, D: tl.constexpr, W: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """[rows, D] `total` with what the rows of a stream received, multiplied and scaled by their degrees."""
-    stream_rows = rows + stream * num_rows
+    stream_rows = rows + stream * num_rows.to(tl.int64)
     # a product with a weight [out, in] reads it as [in, out]
     matrices = weight + stream * SCALERS * D * W + tl.arange(0, D)[None, :] * W
     if SCALERS == 3:
@@ -47,7 +47,7 @@ def project_back(
     SCALERS: tl.constexpr, D: tl.constexpr, W: tl.constexpr, C: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Writes the gradients of what the rows of a stream received, from those of the update, `back` [rows, D]."""
-    stream_rows = rows + stream * num_rows
+    stream_rows = rows + stream * num_rows.to(tl.int64)
     matrices = weight + stream * SCALERS * D * W + tl.arange(0, D)[:, None] * W
     if SCALERS == 3:
         degrees = tl.load(degree + stream_rows, mask=ok, other=1)
@@ -65,10 +65,10 @@ def project_back(
 
 
 @triton.jit
-def view_of(stream, stream_view, order, listed, order_stride, listed_stride, listed_at):
+def view_of(stream, stream_view, order, listed, order_stride, listed_stride):
     """The list of rows that the view of a stream has, and how long it is; see `ViewRows`."""
     view = tl.load(stream_view + stream).to(tl.int64)
-    return order + view * order_stride, tl.load(listed + view * listed_stride + listed_at)
+    return order + view * order_stride, tl.load(listed + view * listed_stride)
 
 
 @triton.jit
@@ -131,7 +131,8 @@ def update_forward(
             SCALERS, D, W, C, PRECISION,
         )  # fmt: skip
     for number in range(NUM_VIEWS):
-        degrees = tl.load(degree + (NUM_STREAMS + number) * num_rows + rows, mask=rows < num_rows, other=0)
+        stream_rows = rows + (NUM_STREAMS + number) * num_rows.to(tl.int64)
+        degrees = tl.load(degree + stream_rows, mask=inside, other=0)
         filled = ((degrees > LEAST) | (rows < always))[:, None]
         added = tl.load(
             of_views + number * num_rows.to(tl.int64) * D + place, mask=row_ok & filled, other=0.0
@@ -227,7 +228,7 @@ def update_backward(
     tl.store(goal + 2 * D, to_norm_bias)
 
 
-@triton.jit(do_not_specialize=["num_rows", "order_stride", "listed_stride", "listed_at"])
+@triton.jit(do_not_specialize=["num_rows", "order_stride", "listed_stride"])
 def update_weights(
     grad_update,  # [M, D]
     state,  # [num_sources, D]
@@ -242,7 +243,6 @@ def update_weights(
     listed,
     order_stride,
     listed_stride,
-    listed_at,
     num_rows,
     part_width,
     smallest,
@@ -279,9 +279,7 @@ def update_weights(
         last_row = tl.load(sizes + 1)
         by_list = stream >= FIRST_VIEW
         if by_list:
-            order, last_row = view_of(
-                stream, stream_view, order, listed, order_stride, listed_stride, listed_at
-            )
+            order, last_row = view_of(stream, stream_view, order, listed, order_stride, listed_stride)
         missing = tl.zeros([D], dtype=tl.float32)
         plain = tl.zeros([D, C], dtype=tl.float32)
         amplified = tl.zeros([D, C], dtype=tl.float32)
@@ -294,7 +292,8 @@ def update_weights(
                 rows = tl.load(order + rows, mask=inside, other=0).to(tl.int64)
             stream_rows = rows + stream.to(tl.int64) * num_rows
             back = tl.load(grad_update + rows[:, None] * D + columns[None, :], mask=row_ok, other=0.0)
-            missing -= tl.sum(back, axis=0)
+            if by_list:
+                missing -= tl.sum(back, axis=0)
             part = tl.load(received + stream_rows[:, None] * W + wide[None, :], mask=row_ok, other=0.0)
             plain = tl.dot(tl.trans(back), part, plain, input_precision=PRECISION)
             if SCALERS == 3:

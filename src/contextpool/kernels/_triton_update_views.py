@@ -8,7 +8,7 @@ import triton.language as tl
 from contextpool.kernels._triton_update import project_back, projected, view_of
 
 
-@triton.jit(do_not_specialize=["first_stream", "order_stride", "listed_stride", "listed_at", "num_rows"])
+@triton.jit(do_not_specialize=["first_stream", "order_stride", "listed_stride", "num_rows"])
 def view_forward(
     received,
     degree,
@@ -23,7 +23,6 @@ def view_forward(
     first_stream,
     order_stride,
     listed_stride,
-    listed_at,
     num_rows,
     smallest,
     SCALERS: tl.constexpr,
@@ -35,7 +34,7 @@ def view_forward(
 ):
     number = tl.program_id(1).to(tl.int64)
     stream = first_stream + number
-    order, last = view_of(stream, stream_view, order, listed, order_stride, listed_stride, listed_at)
+    order, last = view_of(stream, stream_view, order, listed, order_stride, listed_stride)
     columns = tl.arange(0, D)
     log_mean = tl.load(log_degree)
     block = tl.program_id(0)
@@ -62,7 +61,7 @@ def view_forward(
         tl.store(of_nothing + number * D + columns, held)
 
 
-@triton.jit(do_not_specialize=["first_stream", "order_stride", "listed_stride", "listed_at", "num_rows"])
+@triton.jit(do_not_specialize=["first_stream", "order_stride", "listed_stride", "num_rows"])
 def view_backward(
     grad_update,
     degree,
@@ -75,7 +74,6 @@ def view_backward(
     first_stream,
     order_stride,
     listed_stride,
-    listed_at,
     num_rows,
     smallest,
     SCALERS: tl.constexpr,
@@ -86,7 +84,7 @@ def view_backward(
     PRECISION: tl.constexpr,
 ):
     stream = first_stream + tl.program_id(1).to(tl.int64)
-    order, last = view_of(stream, stream_view, order, listed, order_stride, listed_stride, listed_at)
+    order, last = view_of(stream, stream_view, order, listed, order_stride, listed_stride)
     columns = tl.arange(0, D)
     log_mean = tl.load(log_degree)
     block = tl.program_id(0)

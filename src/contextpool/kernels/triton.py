@@ -1,4 +1,4 @@
-"""`aggregate` on CUDA: one Triton kernel forward, one backward, no tensor of the size [edges, D].
+"""`aggregate` on CUDA: every message made once forward, once backward, no tensor of the size [edges, D].
 
 Backward adds with atomics, in changing order; where `torch.use_deterministic_algorithms(True)` is set it sums
 groups of edges in a fixed order instead, which costs about twice the time.
@@ -29,8 +29,9 @@ TILE = 128
 """Elements of an [E, D] or [T, D] tile, for one warp: fewer leave room for more warps, more put more in flight."""
 TILE_REGISTERS = 80
 """A thread of such a warp may hold: with fewer more warps fit, and what does not is kept nearby."""
-TILE_PROGRAMS = 16_896
-"""At most, each with every so-manieth tile: more than are at work at once, and few beside those that find nothing."""
+TILE_PROGRAMS = 128 * 132
+"""At most, for 132 multiprocessors, each with every so-manieth tile: more than are at work at once, to even out, and
+not so many that starting those that find no tile takes long."""
 MAX_DIM = 512
 NO_LIMIT = 2**31 - 1
 Gradients = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
@@ -48,9 +49,15 @@ def aggregate(
     edge_weight: Tensor | None = None,
 ) -> tuple[list[Tensor], list[Tensor]]:
     """See `reference.aggregate`. Accumulates in float32 whatever the inputs are stored in."""
-    launch = Launch(hop, streams, message, reductions, state.size(1), has_edge_weight=edge_weight is not None)
-    *results, degree = _Aggregate.apply(state, weight_of(streams), boundary, edge_weight, launch)
+    launch = Launch(hop, state, streams, message, reductions, boundary, edge_weight)
+    sent = (state, weight_of(streams), boundary, edge_weight)
+    *results, degree = _Aggregate.apply(*sent, launch, needs_gradients(sent))
     return list(results), list(degree.unbind(0))
+
+
+def needs_gradients(inputs: Sequence[Tensor | None]) -> bool:
+    """Whether a backward pass may come; inside of a function torch says so even where gradients are off."""
+    return torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in inputs)
 
 
 def weight_of(streams: Sequence[Stream]) -> Tensor:
@@ -69,9 +76,10 @@ class _Aggregate(torch.autograd.Function):
         boundary: Tensor | None,
         edge_weight: Tensor | None,
         launch: Launch,
+        keep: bool,
     ) -> tuple[Tensor, ...]:
         sent = state.contiguous(), weight.contiguous(), contiguous(boundary), contiguous(edge_weight)
-        out, degree, ties = launch.forward(*sent, keep_ties=any(ctx.needs_input_grad[:4]), fill=True)
+        out, degree, ties = launch.forward(*sent, keep_ties=keep, fill=True)
         ctx.launch = launch
         ctx.save_for_backward(*sent, out, degree, ties)
         ctx.mark_non_differentiable(degree)
@@ -83,7 +91,7 @@ class _Aggregate(torch.autograd.Function):
         launch: Launch = ctx.launch
         grad = launch.with_unrequested(stacked(grads[:-1]))
         results = launch.backward(Values(grad, *ctx.saved_tensors))
-        return *like_inputs(results, ctx.saved_tensors), None
+        return *like_inputs(results, ctx.saved_tensors), None, None
 
 
 def contiguous(tensor: Tensor | None) -> Tensor | None:
@@ -129,22 +137,21 @@ class Launch:
     def __init__(
         self,
         hop: Hop,
+        state: Tensor,
         streams: Sequence[Stream],
         message: Message,
         reductions: tuple[Reduction, ...],
-        dim: int,
-        *,
-        has_edge_weight: bool,
+        boundary: Tensor | None,
+        edge_weight: Tensor | None,
     ) -> None:
         check(message, reductions)
+        dim = state.size(1)
         if dim > MAX_DIM:
             raise ConfigError(f"backend 'triton' takes states of up to {MAX_DIM} columns, not {dim}.")
         views = tuple(stream.view for stream in streams)
         self.hop, self.dim, self.num_streams, self.reductions = hop, dim, len(views), reductions
         has_view = any(view != FULL for view in views)
-        by_tiles = hop.order is not None and hop.hubs is not None
-        one_by_one = len(views) > 1 and views[0] == FULL and FULL not in views[1:]
-        self.gathered = by_tiles and one_by_one and hop.view_rows is not None and not has_edge_weight
+        self.gathered = edge_weight is None and _are_gathered(hop, views, boundary)
         held = reductions if "std" not in reductions or "mean" in reductions else (*reductions, "mean")
         self.held, self.num_out = held, len(held)
         self.sizes = hop.device_sizes  # here: launches may be on another stream
@@ -188,7 +195,7 @@ class Launch:
             yield by_row[(hop.num_targets,)], edges, self.stream_view, self.every_row
             return
         parts = self._parts(hop.order)
-        with _aside(hop.edge_source.device) as second_stream:
+        with _aside(hop.edge_source.device, len(hop.hubs) > 0) as second_stream:
             if len(hop.hubs):
                 with second_stream:
                     for part in parts:
@@ -207,7 +214,7 @@ class Launch:
             order,
             self.num_streams,
             {"first_stream": 0, "row_stride": 0, "edge_stride": 0},
-            {"order_stride": 0, "listed_stride": 0, "listed": self.sizes, "listed_at": 1},
+            {"order_stride": 0, "listed_stride": 0, "listed": self.sizes[1:]},
         )
         if views is None or not self.gathered:
             return [whole]
@@ -221,7 +228,7 @@ class Launch:
             },
             {
                 "order_stride": views.order.stride(0), "listed_stride": views.listed.stride(0),
-                "listed": views.listed, "listed_at": hop.layer,
+                "listed": views.listed,
             },
         )  # fmt: skip
         return [whole._replace(num_streams=1, how=whole.how | {"HAS_VIEW": False}), of_views]
@@ -251,9 +258,9 @@ class Launch:
         out = torch.empty(*size, self.num_out, self.dim, dtype=torch.float32, device=state.device)
         degree = torch.empty(*size, dtype=torch.int64, device=state.device)
         if self.gathered:
-            degree.fill_(boundary is not None)
+            degree[1:] = int(boundary is not None)
             if fill:
-                out.view(*size, -1).copy_(self.nothing(boundary is not None))
+                out[1:].flatten(2).copy_(self.nothing(boundary is not None))
         extremes = keep_ties and bool({"max", "min"} & set(self.reductions))
         ties = torch.empty(*size, 2, self.dim, dtype=torch.int16, device=state.device) if extremes else degree
         for kernel, edges, targets, how in self._launches(kernels.aggregate_forward, tiles.forward_tiles):
@@ -372,10 +379,19 @@ class Launch:
 _NAMES = ("sum", "mean", "max", "min", "std")
 
 
+def _are_gathered(hop: Hop, views: tuple[int, ...], boundary: Tensor | None) -> bool:
+    """Whether the first stream is the full one and all others are views with rows of their own, as heads have."""
+    rows = hop.view_rows
+    if rows is None or hop.order is None or hop.hubs is None or len(views) < 2:
+        return False
+    known = views[0] == FULL and all(FULL < view < len(rows.order) for view in views[1:])
+    return known and (boundary is None or len(boundary) <= rows.num_heads)
+
+
 @contextmanager
-def _aside(device: torch.device) -> Iterator[AbstractContextManager[Any]]:
+def _aside(device: torch.device, needed: bool) -> Iterator[AbstractContextManager[Any]]:
     """A block with a second stream for some of its launches: they start with the block, and all are done after it."""
-    if device.type != "cuda":
+    if not needed or device.type != "cuda":
         yield nullcontext()
         return
     main = torch.cuda.current_stream(device)

@@ -12,7 +12,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from contextpool.kernels.reference import Message, Reduction, Stream
-from contextpool.kernels.triton import Launch, Values, contiguous, like_inputs, weight_of
+from contextpool.kernels.triton import (
+    Launch,
+    Values,
+    contiguous,
+    like_inputs,
+    needs_gradients,
+    weight_of,
+)
 from contextpool.kernels.triton_update import ListedRows, Parameters, Update
 from contextpool.kernels.update import UpdateWeights
 from contextpool.pool.propagation import Hop
@@ -31,15 +38,14 @@ def next_states(
     short_cut: bool,
 ) -> Tensor:
     """See `layer.next_states`."""
-    launch = Launch(hop, streams, message, reductions, state.size(1), has_edge_weight=edge_weight is not None)
+    launch = Launch(hop, state, streams, message, reductions, boundary, edge_weight)
     shape = (len(streams), hop.num_targets, launch.num_out, state.size(1))
     listed = _listed(launch, boundary)
     update = Update(weights, shape, launch.sizes, short_cut=short_cut, listed=listed)
     bf16 = torch.is_autocast_enabled(state.device.type)
     dtype = torch.bfloat16 if bf16 else torch.float32
-    result: Tensor = _Layer.apply(
-        state, weight_of(streams), boundary, edge_weight, *Parameters.of(weights), launch, update, dtype
-    )
+    learned = (state, weight_of(streams), boundary, edge_weight, *Parameters.of(weights))
+    result: Tensor = _Layer.apply(*learned, launch, update, dtype, needs_gradients(learned))
     return result
 
 
@@ -47,9 +53,7 @@ def _listed(launch: Launch, boundary: Tensor | None) -> ListedRows | None:
     rows, has_boundary = launch.hop.view_rows, boundary is not None
     if rows is None or not launch.gathered:
         return None
-    heads = 0 if boundary is None else len(boundary)
-    held = launch.nothing(has_boundary)
-    return ListedRows(rows, launch.hop.layer, launch.stream_view, held, least=int(has_boundary), always=heads)
+    return ListedRows(rows, launch.stream_view, launch.nothing(has_boundary), least=int(has_boundary))
 
 
 class _Layer(torch.autograd.Function):
@@ -68,9 +72,9 @@ class _Layer(torch.autograd.Function):
         launch: Launch,
         update: Update,
         dtype: torch.dtype,
+        keep: bool,
     ) -> Tensor:
         sent = state.contiguous(), weight.contiguous(), contiguous(boundary), contiguous(edge_weight)
-        keep = any(ctx.needs_input_grad)
         out, degree, ties = launch.forward(*sent, keep_ties=keep, fill=False)
         parameters = Parameters(received_weight.contiguous(), own_weight, own_bias, norm_weight, norm_bias)
         result, before_norm = update.forward(parameters, sent[0], out, degree, dtype, keep=keep)
@@ -88,4 +92,4 @@ class _Layer(torch.autograd.Function):
         parameters = Parameters(*ctx.saved_tensors[8:])
         to_state, to_out, to_parameters = update.backward(parameters, grad, state, out, degree, before_norm)
         gradients = launch.backward(Values(to_out, *aggregated), onto=to_state)
-        return *like_inputs(gradients, aggregated), *to_parameters, None, None, None
+        return *like_inputs(gradients, aggregated), *to_parameters, None, None, None, None

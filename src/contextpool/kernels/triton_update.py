@@ -1,4 +1,7 @@
-"""The update on CUDA: one fused pass forward, two backward; nothing wider than the states is written between."""
+"""The update on CUDA: one fused pass forward, two backward, and one more each way over the rows of views.
+
+Nothing wider than the states is written between.
+"""
 
 from __future__ import annotations
 
@@ -35,38 +38,35 @@ WEIGHTS = Tiling(64, 4096)
 """Products alone gain from more rows, the backward pass holds so much beside that it wants fewer. More than 32 columns
 forward gain from loads ahead."""
 PROGRAMS = 264
-"""Two for each multiprocessor of the largest cards: as many partial sums are added at the end,"""
+"""Two for each multiprocessor of the largest cards: as many partial sums are added at the end."""
 SUMS = 64
-"""so many columns by one program."""
+"""Columns of partial sums that one program adds up."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ListedRows:
-    """Which rows the views have that all streams but the first are over; of the others nothing is read or written."""
+    """All streams but the first are over views, which have some rows. What is received by others is not looked at."""
 
     rows: ViewRows
-    layer: int
     stream_view: Tensor  # [S] int32
     held: Tensor
     """[reductions * D] what a row of a view holds that received no message."""
     least: int
     """The degree of such a row: 1 with a boundary, which every row receives, 0 without."""
-    always: int
-    """Rows before it are in every list: those whose boundary is not zero."""
 
     @property
     def where(self) -> dict[str, Any]:
         order, listed = self.rows.order, self.rows.listed
         return {
             "order": order, "stream_view": self.stream_view, "listed": listed, "order_stride": order.stride(0),
-            "listed_stride": listed.stride(0), "listed_at": self.layer,
+            "listed_stride": listed.stride(0),
         }  # fmt: skip
 
 
 def _nowhere(tensor: Tensor) -> dict[str, Any]:
     """For kernels that read no list."""
     tensors = {"order": tensor, "stream_view": tensor, "listed": tensor}
-    return tensors | {"order_stride": 0, "listed_stride": 0, "listed_at": 0}
+    return tensors | {"order_stride": 0, "listed_stride": 0}
 
 
 class Parameters(NamedTuple):
@@ -135,7 +135,7 @@ class Update:
         kernels.update_forward[(cdiv(num_rows, tiling.rows),)](
             state, received, degree, own, own_bias, matrices, own_bias if norm is None else norm,
             own_bias if norm_bias is None else norm_bias, self.log_degree, update, result, self.sizes,
-            of_views, of_nothing, 0 if listed is None else listed.always, num_rows, self.norm_eps, MIN_SCALE,
+            of_views, of_nothing, 0 if listed is None else listed.rows.num_heads, num_rows, self.norm_eps, MIN_SCALE,
             NUM_STREAMS=self.first_view, NUM_VIEWS=self.num_views,
             LEAST=0 if listed is None else listed.least, KEEP=keep, **self.options, **self.flags, **cut,
         )  # fmt: skip

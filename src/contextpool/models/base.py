@@ -78,6 +78,11 @@ class LinkPredictor(nn.Module):
         """Whether batches have to hold the relevance of all relations to one another (`relation_graph`)."""
         return False
 
+    @property
+    def reads_gathered_views(self) -> bool:
+        """Whether it gains from views with rows of their own (`gather_views`)."""
+        return False
+
     def allow_reflexive(self, relation: Tensor) -> None:
         """Be told directed relations [K] by which training queries lead back to their head; most models don't care."""
 

@@ -108,15 +108,22 @@ class NBFNet(LinkPredictor):
     def reads_relations(self) -> bool:
         return self.encoder is not None
 
+    @property
+    def reads_gathered_views(self) -> bool:
+        return not self._gates_edges
+
     def allow_reflexive(self, relation: Tensor) -> None:
         if self.own_head is not None:
             self.own_head.allow(relation)
 
     @property
     def takes_padding(self) -> bool:
+        return not self._gates_edges and triton_takes(self.settings.dim, self.settings.reductions)
+
+    @property
+    def _gates_edges(self) -> bool:
         """A gate on messages that are not linear in the relation is a number per edge, which padding has none of."""
-        gated = self.context.gate is not None and self.settings.message == "transe"
-        return not gated and triton_takes(self.settings.dim, self.settings.reductions)
+        return self.context.gate is not None and self.settings.message == "transe"
 
     def forward(self, batch: QueryBatch) -> Tensor:
         walk = batch.propagation

@@ -1,4 +1,4 @@
-"""Batches built on the device with Triton: what `build_propagation`, `expand` and `left_out` do, in ~20 launches.
+"""Batches built on the device with Triton: what `build_propagation`, `expand` and `left_out` do, in 20 to 40 launches.
 
 The host waits once a batch, for the sizes of the layers. Views of Algorithm 3 alone; Algorithm 1 and edges hidden
 in other ways than one a query and by dropout take the general path.
@@ -86,8 +86,12 @@ class DeviceBuilder:
         arrive: bool = False,
         features: bool = False,
         own: bool = False,
+        gather: bool = True,
     ) -> QueryBatch:
-        """A batch with relevance of neighbors, of candidates, their features, own relevance; all inputs [B] int64."""
+        """A batch with relevance of neighbors, of candidates, their features, own relevance; all inputs [B] int64.
+
+        `gather` says whether the edges of views get rows of their own.
+        """
         decisions = None
         if self.counts is not None:
             decisions = self._decide(self.counts, query_relation, left_out)
@@ -97,7 +101,7 @@ class DeviceBuilder:
             judged = None if relevance is None else relevance[:, :2]
             rule = dropout.rule(self.graph, len(query_head), judged, left_out)
         walk = Walkers(self.graph, query_head, query_relation, hidden, rule)
-        propagation = self._propagation(walk, decisions)
+        propagation = self._propagation(walk, decisions, gather=gather)
         if self.counts is None or decisions is None or relevance is None:
             return QueryBatch(propagation)
         table, best = None, None
@@ -132,11 +136,12 @@ class DeviceBuilder:
             return complemented(decisions, rows, self.num_views)
         return replace(decisions, own_row=mask[rows], own_column=mask.T[rows])
 
-    def _propagation(self, walk: Walkers, decisions: Decisions | None) -> Propagation:
+    def _propagation(self, walk: Walkers, decisions: Decisions | None, *, gather: bool) -> Propagation:
         flags: list[Tensor] = []
         if decisions is not None and self.num_views and self.control != "duplicate":
             flags = pooled_flags(walk, decisions, self.num_hops, self.layered)
-        found = propagate(walk, self.num_layers, self.num_views, flags, self.layered and bool(flags))
+        layered = self.layered and bool(flags)
+        found = propagate(walk, self.num_layers, self.num_views, flags, layered, gather=gather)
         if self.control != "duplicate":
             return found
         everything = torch.full_like(found.layer_views[0], (1 << self.num_views) - 1)
@@ -257,9 +262,9 @@ def pooled_flags(walk: Walkers, decisions: Decisions, num_hops: int, layered: bo
 
 
 def propagate(
-    walkers: Walkers, num_layers: int, num_views: int, flags: list[Tensor], layered: bool
+    walkers: Walkers, num_layers: int, num_views: int, flags: list[Tensor], layered: bool, *, gather: bool
 ) -> Propagation:
-    """See `build_propagation`; `flags` as `pooled_flags` gives them, none without views."""
+    """See `build_propagation`; `flags` as `pooled_flags` gives them, none without views; `gather` the views' edges."""
     graph, num_queries = walkers.graph, len(walkers.head)
     num_entities, device = graph.num_entities, graph.device
     first_hop = _first_hops(walkers, num_layers)
@@ -290,10 +295,11 @@ def propagate(
         )  # fmt: skip
     by_length = _by_length(graph, first_hop, number)
     gathered = None
-    if flags and not layered and num_nodes:
+    if gather and flags and not layered and num_queries:
         gathered = view_rows(
-            num_views, columns[0], columns[1], views, row_start, by_length, order, sizes, layer_sizes[-2],
-            num_queries, num_entities,
+            num_views, edge_source=columns[0], edge_relation=columns[1], edge_views=views, row_start=row_start,
+            order=by_length, place=order, sizes=sizes, num_sources=layer_sizes[-2], num_heads=num_queries,
+            num_entities=num_entities,
         )  # fmt: skip
     node_query = torch.div(order[:num_nodes], max(num_entities, 1), rounding_mode="floor")
     walk = Propagation(

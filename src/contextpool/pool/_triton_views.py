@@ -36,7 +36,7 @@ def _half(packed, half: tl.constexpr):
 @triton.jit(do_not_specialize=["view", "num_sources", "num_edges"])
 def member_kernel(edge_source, edge_views, packed, view, num_sources, num_edges, BLOCK: tl.constexpr):
     """Packed [K] int64: whether each edge is walked in views `view` and `view + 1`."""
-    edge = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
+    edge = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     ok = edge < num_edges
     walked = tl.load(edge_source + edge, mask=ok, other=2147483647) < num_sources
     bits = tl.load(edge_views + edge, mask=ok, other=0).to(tl.int64) >> view
@@ -57,7 +57,7 @@ def gather_kernel(
     BLOCK: tl.constexpr,
 ):
     """Every edge goes to its place in each view that has it."""
-    edge = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
+    edge = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     ok = edge < num_edges
     before = _before(sums, edge, ok)
     own = tl.load(sums + edge, mask=ok, other=0) - before
@@ -71,7 +71,18 @@ def gather_kernel(
         tl.store(view_relation + place, relation, mask=member)
 
 
-@triton.jit(do_not_specialize=["num_slots", "num_heads", "num_entities", "num_layers", "first_key", "width"])
+@triton.jit(
+    do_not_specialize=[
+        "num_slots",
+        "num_heads",
+        "num_entities",
+        "num_layers",
+        "first_key",
+        "of_hop",
+        "span",
+        "width",
+    ]
+)
 def row_kernel(
     order,  # [B * N] int32
     place,  # [B * N] int64, node -> query * N + entity
@@ -79,22 +90,24 @@ def row_kernel(
     sums,  # [K] int64
     sizes,  # [L + 1] int64
     view_start,  # [2, width] int64
-    keys,  # [2, B * N] to sort the slots of a view by
+    keys,  # [2, B * N] int32 to sort the slots of a view by
     num_slots,
     num_heads,
     num_entities,
     num_layers,
     first_key,
+    of_hop,  # keys of a hop
+    span,  # keys of a view
     width,
     HALVES: tl.constexpr,
     LONGEST: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Rows of the views; keys go up by (view, first hop, query, fewer edges), after all others by slots without a row.
+    """Rows of the views; keys go up by (view, first hop, query, fewer edges), the last one of a view is for no row.
 
     Heads always have a row.
     """
-    slot = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
+    slot = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     ok = slot < num_slots
     node = tl.load(order + slot, mask=ok, other=0).to(tl.int64)
     query = tl.load(place + node, mask=ok, other=0) // num_entities
@@ -108,18 +121,18 @@ def row_kernel(
     for half in tl.static_range(HALVES):
         start, stop = _half(first, half), _half(end, half)
         tl.store(view_start + half * width + node, start, mask=ok)
-        tl.store(view_start + half * width + node + 1, stop, mask=ok)  # as the next node has it
+        tl.store(
+            view_start + half * width + node + 1, stop, mask=ok
+        )  # what the next node writes there as well
         fewer = LONGEST - 1 - tl.minimum(stop - start, LONGEST - 1)
         listed = (stop > start) | (node < num_heads)
-        among = tl.where(
-            listed, (hop * num_heads + query) * LONGEST + fewer, (num_layers + 1) * num_heads * LONGEST
-        )
-        key = first_key + half * ((num_layers + 1) * num_heads * LONGEST + 1) + among
-        tl.store(keys + half * num_slots + slot, key.to(keys.dtype.element_ty), mask=ok)
+        key = tl.where(listed, hop * of_hop + query * LONGEST + fewer, span - 1)
+        tl.store(keys + half * num_slots + slot, (first_key + half * span + key).to(tl.int32), mask=ok)
 
 
 def view_rows(
     num_views: int,
+    *,
     edge_source: Tensor,
     edge_relation: Tensor,
     edge_views: Tensor,
@@ -131,9 +144,11 @@ def view_rows(
     num_heads: int,
     num_entities: int,
 ) -> ViewRows | None:
-    """Fields as those of `Propagation`, row_start [B * N + 1]; None where there is nothing to gather."""
+    """Fields as those of `Propagation`, row_start [B * N + 1]; None for more queries than there are keys for."""
     num_edges, num_slots, num_layers = len(edge_source), len(order), len(sizes) - 1
-    if not num_edges:
+    of_hop = num_heads * LONGEST
+    span = (num_layers + 1) * of_hop + 1
+    if num_views * span >= 2**31:
         return None
 
     def table(width: int, dtype: torch.dtype) -> Tensor:
@@ -144,11 +159,8 @@ def view_rows(
         torch.empty_like(source),
         torch.empty(num_edges, dtype=torch.int64, device=order.device),
     )
-    of_hop = num_heads * LONGEST
-    span = (num_layers + 1) * of_hop + 1  # keys of one view
-    dtype = torch.int32 if num_views * span < 2**31 else torch.int64
-    keys = torch.empty(num_views, num_slots, dtype=dtype, device=order.device)
-    edges, slots = (cdiv(num_edges, BLOCK),), (cdiv(num_slots, BLOCK),)
+    keys = torch.empty(num_views, num_slots, dtype=torch.int32, device=order.device)
+    edges, slots = (max(1, cdiv(num_edges, BLOCK)),), (cdiv(num_slots, BLOCK),)
     for view in range(0, num_views, 2):
         pair = {"HALVES": min(2, num_views - view), "BLOCK": BLOCK}
         member_kernel[edges](edge_source, edge_views, members, view, num_sources, num_edges, BLOCK=BLOCK)
@@ -158,11 +170,11 @@ def view_rows(
         )  # fmt: skip
         row_kernel[slots](
             order, place, row_start, sums, sizes, start[view:], keys[view:], num_slots, num_heads, num_entities,
-            num_layers, view * span, start.size(1), LONGEST=LONGEST, **pair,
+            num_layers, view * span, of_hop, span, start.size(1), LONGEST=LONGEST, **pair,
         )  # fmt: skip
     ordered, slot = torch.sort(keys.view(-1))
     rows = order[slot % num_slots].view(num_views, num_slots)
     of_view = torch.arange(num_views, device=order.device)[:, None]
     ends = of_view * span + torch.arange(1, num_layers + 2, device=order.device) * of_hop  # [V, L + 1]
-    listed = torch.searchsorted(ordered, ends.to(dtype)) - of_view * num_slots
-    return ViewRows(start, source, relation, rows, listed)
+    listed = torch.searchsorted(ordered, ends.int()) - of_view * num_slots
+    return ViewRows(start, source, relation, rows, listed, num_heads)

@@ -38,7 +38,9 @@ class ViewRows:
     order: Tensor
     """[V, B * N] int32 the nodes with edges in a view and all heads, by (first hop, query, how many); then others."""
     listed: Tensor
-    """[V, L + 1] int64 how many of them are reached within 0, 1, .. L hops."""
+    """[V, L + 1] int64 how many of them are reached within 0, 1, .. L hops; of one hop's rows [V], its targets."""
+    num_heads: int
+    """Nodes before it, the heads of the queries, are in every list."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,9 +73,7 @@ class Hop:
     order: Tensor | None = None
     """[num_targets or more] int32: first every target, those with rows of like length side by side."""
     view_rows: ViewRows | None = None
-    """What `edge_views` says, gathered; where it is at hand."""
-    layer: int = 0
-    """Which column of `ViewRows.listed` is this hop's."""
+    """The edges that any layer walks in each view, gathered; where they are at hand."""
 
     @property
     def num_edges(self) -> int:
@@ -237,6 +237,7 @@ class Propagation:
         return tuple(self._hop(layer) for layer in range(1, self.num_layers + 1))
 
     def _hop(self, layer: int) -> Hop:
+        rows = self.view_rows
         num_targets, num_edges = self.layer_sizes[layer], self.layer_edges[layer]
         return Hop(
             num_sources=self.layer_sizes[layer - 1],
@@ -251,8 +252,7 @@ class Propagation:
             roomy=self.roomy,
             hubs=self.hubs,
             order=self.order,
-            view_rows=self.view_rows,
-            layer=layer,
+            view_rows=None if rows is None else replace(rows, listed=rows.listed[:, layer]),
         )
 
 

@@ -123,6 +123,7 @@ class Frontier:
             context,
             statistics,
             relation_graph=predictor.model.reads_relations,
+            gather_views=predictor.model.reads_gathered_views,
         )
 
     def _new_order(self, relation: int) -> Integers:

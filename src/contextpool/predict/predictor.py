@@ -113,6 +113,7 @@ class Predictor:
                 self.context,
                 self.statistics_for(graph),
                 relation_graph=self.model.reads_relations,
+                gather_views=self.model.reads_gathered_views,
             ),
         )
 

@@ -178,6 +178,7 @@ class _Inputs:
             mine.hubs.copy_(walk.hubs)
         if mine.order is not None and walk.order is not None:
             mine.order.copy_(walk.order)
+        assert (mine.view_rows is None) == (walk.view_rows is None)
         if mine.view_rows is not None and walk.view_rows is not None:
             for goal, given in zip(_tables(mine.view_rows), _tables(walk.view_rows), strict=True):
                 goal[:, : given.size(1)].copy_(given[:, : goal.size(1)])
@@ -205,13 +206,14 @@ def _tables(rows: ViewRows) -> tuple[Tensor, ...]:
 
 
 def _room_for(rows: ViewRows, num_nodes: int, num_edges: int) -> ViewRows:
-    """Tables for so many nodes and edges, in widths of which rows start where those of `rows` may."""
+    """Tables for so many nodes and edges; their rows start at multiples of GRAIN, so aligned as those of `rows` are."""
 
     def table(like: Tensor, width: int) -> Tensor:
         return torch.zeros(len(like), -(-width // GRAIN) * GRAIN, dtype=like.dtype, device=like.device)
 
     start, source = table(rows.row_start, num_nodes + 1), table(rows.edge_source, num_edges)
-    return ViewRows(start, source, torch.zeros_like(source), rows.order.clone(), rows.listed.clone())
+    more = (rows.order.clone(), rows.listed.clone())
+    return ViewRows(start, source, torch.zeros_like(source), *more, rows.num_heads)
 
 
 def _clone(tensor: Tensor | None) -> Tensor | None:
