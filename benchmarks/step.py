@@ -234,9 +234,8 @@ def profile(trainer: Trainer) -> None:
 def scaling(options: argparse.Namespace) -> None:
     """Synthetic graphs of 10^4 .. 10^`most_edges` edges, and fb237_v1 with other batches and layers."""
     device = torch.device(options.device)
-    warm_up = (
-        max(options.warm_up, STEPS_BEFORE + 2) if device.type == "cuda" else 3
-    )  # until the step is recorded
+    recorded = STEPS_BEFORE + 2 if device.type == "cuda" else 0
+    warm_up = max(options.warm_up, recorded) if recorded else 3
     print(machine(device))
     for exponent in range(4, options.most_edges + 1):
         graph = random_graph(10**exponent // 2, device)

@@ -24,8 +24,8 @@ from support import amount
 
 CASES = amount(2, 40)
 TOLERANCE = 1e-4
-OF_GRADIENTS = 1e-2
-"""Of a parameter: a single relu may open on one device and not on the other, where a value is zero but for rounding."""
+ONE_RELU = 2e-3
+"""Where a value is zero but for rounding, a relu may open on one device and not on the other: in one case at most."""
 VIEWS = (ViewConfig(0.3), ViewConfig(0.0, 0.3))
 REFINED = ContextConfig(
     views=VIEWS, hops=2, gate=True, gate_bias=True, arrive=True, arrive_features=True, arrive_walk=True,
@@ -46,16 +46,16 @@ def results_on(
     graph: Graph,
     context: ContextConfig | None,
     dropout: EdgeDropout | None,
-) -> tuple[Tensor, list[Tensor]]:
-    """Scores of training queries and the gradients of a loss over them, by parameter."""
+) -> tuple[Tensor, Tensor]:
+    """Scores of training queries and all gradients of a loss over them."""
     model, graph = copy.deepcopy(model).to(device), graph.to(device)
     edge = torch.arange(0, graph.num_edges, max(1, graph.num_edges // 40), device=device)
     builder = BatchBuilder(graph, model.num_layers, context, relation_graph=model.reads_relations)
     batch = builder.build(graph.edge_head[edge], graph.edge_relation[edge], edge, dropout=dropout)
     scores = model(batch)
     torch.nn.functional.cross_entropy(scores, graph.edge_tail[edge].long()).backward()
-    given = [weight.grad.cpu() for weight in model.parameters() if weight.grad is not None]
-    return scores.detach().cpu(), given
+    given = [weight.grad.flatten() for weight in model.parameters() if weight.grad is not None]
+    return scores.detach().cpu(), torch.cat(given).cpu()
 
 
 @pytest.mark.gpu
@@ -63,7 +63,7 @@ def results_on(
 @pytest.mark.parametrize("way", ["plain", "refined", "duplicate", "random", "shuffled", "complement"])
 @pytest.mark.parametrize("by", [None, "uniform", "relevance"])
 def test_scores_and_gradients_are_those_of_the_cpu(name: str, way: Any, by: Any) -> None:
-    context = context_of(way)
+    context, errors = context_of(way), []
     for seed in range(CASES):
         graph = crowded_graph(seed)
         model = gentle_model(name, graph, context, seed, **(MODEL if way in ("plain", "refined") else {}))
@@ -72,11 +72,9 @@ def test_scores_and_gradients_are_those_of_the_cpu(name: str, way: Any, by: Any)
         scores, gradients = results_on("cpu", model, graph, context, dropout)
         found, found_gradients = results_on("cuda", model, graph, context, dropout)
         assert worst_difference(scores, found) <= TOLERANCE
-        least = 1e-2 * max(
-            float(one.norm()) for one in gradients
-        )  # what is zero but for rounding has no ratio
-        for one, other in zip(gradients, found_gradients, strict=True):
-            assert float((one - other).norm()) <= OF_GRADIENTS * max(float(one.norm()), least)
+        errors.append(float((gradients - found_gradients).norm() / gradients.norm()))
+    assert max(errors) <= ONE_RELU
+    assert sum(error > TOLERANCE for error in errors) <= 1
 
 
 def trainer_on(device: str, context: ContextConfig | None) -> Trainer:

@@ -8,6 +8,14 @@ import triton.language as tl
 from contextpool.kernels._triton_update import project_back, projected, view_of
 
 
+@triton.jit
+def _rows_at(block, order, last, BLOCK: tl.constexpr):
+    """Rows of one block of a list, and which of them there are."""
+    slot = block * BLOCK + tl.arange(0, BLOCK)
+    inside = slot < last
+    return tl.load(order + slot, mask=inside, other=0).to(tl.int64), inside
+
+
 @triton.jit(do_not_specialize=["first_stream", "order_stride", "listed_stride", "num_rows"])
 def view_forward(
     received,
@@ -39,9 +47,7 @@ def view_forward(
     log_mean = tl.load(log_degree)
     block = tl.program_id(0)
     while block * BLOCK < last:
-        slot = block * BLOCK + tl.arange(0, BLOCK)
-        inside = slot < last
-        rows = tl.load(order + slot, mask=inside, other=0).to(tl.int64)
+        rows, inside = _rows_at(block, order, last, BLOCK)
         total = projected(
             tl.zeros([BLOCK, D], dtype=tl.float32), received, degree, weight, stream, rows, inside, num_rows, log_mean,
             smallest, SCALERS, D, W, C, PRECISION,
@@ -89,9 +95,7 @@ def view_backward(
     log_mean = tl.load(log_degree)
     block = tl.program_id(0)
     while block * BLOCK < last:
-        slot = block * BLOCK + tl.arange(0, BLOCK)
-        inside = slot < last
-        rows = tl.load(order + slot, mask=inside, other=0).to(tl.int64)
+        rows, inside = _rows_at(block, order, last, BLOCK)
         back = tl.load(grad_update + rows[:, None] * D + columns[None, :], mask=inside[:, None], other=0.0)
         project_back(
             back, grad_received, degree, weight, stream, rows, inside, num_rows, log_mean, smallest,

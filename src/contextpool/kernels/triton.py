@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -21,6 +20,14 @@ from contextpool.errors import ConfigError
 from contextpool.kernels import _triton_aggregate as kernels
 from contextpool.kernels import _triton_in_order as in_order
 from contextpool.kernels import _triton_tiles as tiles
+from contextpool.kernels._tensors import (
+    aside,
+    contiguous,
+    like_inputs,
+    needs_gradients,
+    stack_of,
+    stacked,
+)
 from contextpool.kernels.reference import FULL, STD_EPSILON, Message, Reduction, Stream, check
 from contextpool.pool.propagation import HUB_EDGES, Hop
 
@@ -55,15 +62,9 @@ def aggregate(
     return list(results), list(degree.unbind(0))
 
 
-def needs_gradients(inputs: Sequence[Tensor | None]) -> bool:
-    """Whether a backward pass may come; inside of a function torch says so even where gradients are off."""
-    return torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in inputs)
-
-
 def weight_of(streams: Sequence[Stream]) -> Tensor:
     """[S, B or 1, 2R, D]"""
-    first = streams[0].relation_weight
-    weight = first[None] if len(streams) == 1 else torch.stack([stream.relation_weight for stream in streams])
+    weight = stack_of([stream.relation_weight for stream in streams])
     return weight if weight.dim() == 4 else weight[:, None]
 
 
@@ -92,18 +93,6 @@ class _Aggregate(torch.autograd.Function):
         grad = launch.with_unrequested(stacked(grads[:-1]))
         results = launch.backward(Values(grad, *ctx.saved_tensors))
         return *like_inputs(results, ctx.saved_tensors), None, None
-
-
-def contiguous(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.contiguous()
-
-
-def like_inputs(gradients: Gradients, inputs: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Gradients in the types of what they are of."""
-    return [
-        None if result is None or given is None else result.to(given.dtype)
-        for result, given in zip(gradients, inputs[: len(gradients)], strict=True)
-    ]
 
 
 class Values(NamedTuple):
@@ -195,7 +184,7 @@ class Launch:
             yield by_row[(hop.num_targets,)], edges, self.stream_view, self.every_row
             return
         parts = self._parts(hop.order)
-        with _aside(hop.edge_source.device, len(hop.hubs) > 0) as second_stream:
+        with aside(hop.edge_source.device, len(hop.hubs) > 0) as second_stream:
             if len(hop.hubs):
                 with second_stream:
                     for part in parts:
@@ -386,48 +375,6 @@ def _are_gathered(hop: Hop, views: tuple[int, ...], boundary: Tensor | None) -> 
         return False
     known = views[0] == FULL and all(FULL < view < len(rows.order) for view in views[1:])
     return known and (boundary is None or len(boundary) <= rows.num_heads)
-
-
-@contextmanager
-def _aside(device: torch.device, needed: bool) -> Iterator[AbstractContextManager[Any]]:
-    """A block with a second stream for some of its launches: they start with the block, and all are done after it."""
-    if not needed or device.type != "cuda":
-        yield nullcontext()
-        return
-    main = torch.cuda.current_stream(device)
-    side = _side_stream(device, main.cuda_stream)
-    side.wait_stream(main)
-    try:
-        yield torch.cuda.stream(side)
-    finally:
-        main.wait_stream(side)
-
-
-@lru_cache(maxsize=16)
-def _side_stream(device: torch.device, of: int) -> torch.cuda.Stream:
-    """One for each stream that it helps: another's may be recording. It goes first, its programs take longest."""
-    return torch.cuda.Stream(device, priority=-1)
-
-
-def stacked(tensors: Sequence[Tensor]) -> Tensor:
-    """`torch.stack`; no copy where the tensors lie one after the other already, as those of the kernels here do."""
-    first = tensors[0]
-    if _follow_one_another(tensors):
-        return first.as_strided((len(tensors), *first.shape), (first.numel(), *first.stride()))
-    return torch.stack(list(tensors))
-
-
-def _follow_one_another(tensors: Sequence[Tensor]) -> bool:
-    first = tensors[0]
-    size, storage = first.numel() * first.element_size(), first.untyped_storage().data_ptr()
-    return all(
-        one.is_contiguous()
-        and one.dtype == first.dtype
-        and one.shape == first.shape
-        and one.data_ptr() == first.data_ptr() + number * size
-        and one.untyped_storage().data_ptr() == storage
-        for number, one in enumerate(tensors)
-    )
 
 
 @lru_cache(maxsize=256)

@@ -11,15 +11,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from contextpool.kernels._tensors import contiguous, like_inputs, needs_gradients
 from contextpool.kernels.reference import Message, Reduction, Stream
-from contextpool.kernels.triton import (
-    Launch,
-    Values,
-    contiguous,
-    like_inputs,
-    needs_gradients,
-    weight_of,
-)
+from contextpool.kernels.triton import Launch, Values, weight_of
 from contextpool.kernels.triton_update import ListedRows, Parameters, Update
 from contextpool.kernels.update import UpdateWeights
 from contextpool.pool.propagation import Hop

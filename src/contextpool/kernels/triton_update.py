@@ -14,6 +14,7 @@ from triton import cdiv
 
 from contextpool.kernels import _triton_update as kernels
 from contextpool.kernels import _triton_update_views as of_lists
+from contextpool.kernels._tensors import stack_of
 from contextpool.kernels.update import MIN_SCALE, UpdateWeights
 from contextpool.pool.propagation import ViewRows
 
@@ -80,9 +81,7 @@ class Parameters(NamedTuple):
 
     @classmethod
     def of(cls, weights: UpdateWeights) -> Parameters:
-        first = weights.received_weight[0]
-        alone = len(weights.received_weight) == 1
-        received = first[None] if alone else torch.stack(list(weights.received_weight))
+        received = stack_of(weights.received_weight)
         return cls(received, weights.own_weight, weights.own_bias, weights.norm_weight, weights.norm_bias)
 
 

@@ -121,9 +121,8 @@ def row_kernel(
     for half in tl.static_range(HALVES):
         start, stop = _half(first, half), _half(end, half)
         tl.store(view_start + half * width + node, start, mask=ok)
-        tl.store(
-            view_start + half * width + node + 1, stop, mask=ok
-        )  # what the next node writes there as well
+        # where the next row starts: what its node writes there as well
+        tl.store(view_start + half * width + node + 1, stop, mask=ok)
         fewer = LONGEST - 1 - tl.minimum(stop - start, LONGEST - 1)
         listed = (stop > start) | (node < num_heads)
         key = tl.where(listed, hop * of_hop + query * LONGEST + fewer, span - 1)
@@ -155,10 +154,8 @@ def view_rows(
         return torch.empty(num_views, cdiv(width, GRAIN) * GRAIN, dtype=dtype, device=order.device)
 
     start, source = table(num_slots + 1, torch.int64), table(num_edges, torch.int32)
-    relation, members = (
-        torch.empty_like(source),
-        torch.empty(num_edges, dtype=torch.int64, device=order.device),
-    )
+    relation = torch.empty_like(source)
+    members = torch.empty(num_edges, dtype=torch.int64, device=order.device)
     keys = torch.empty(num_views, num_slots, dtype=torch.int32, device=order.device)
     edges, slots = (max(1, cdiv(num_edges, BLOCK)),), (cdiv(num_slots, BLOCK),)
     for view in range(0, num_views, 2):
