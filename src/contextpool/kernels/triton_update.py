@@ -40,8 +40,8 @@ WEIGHTS = Tiling(64, 4096)
 forward gain from loads ahead."""
 PROGRAMS = 264
 """Two for each multiprocessor of the largest cards: as many partial sums are added at the end."""
-SUMS = 64
-"""Columns of partial sums that one program adds up."""
+SUMS, SUM_ROWS = 32, 64
+"""Columns of partial sums that one program adds up, and rows of them that it waits for at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +230,7 @@ class Update:
             len(parts),
             width,
             VECTORS=vectors.size(1),
-            ROWS=16,
+            ROWS=SUM_ROWS,
             BLOCK=SUMS,
         )
         return sums
