@@ -85,12 +85,13 @@ def fused(
     result, kept = update.forward(parameters, *given_all, torch.float32, keep=True)
     grad = passed_back(result)
     grad[sizes[1] :] = float("nan")
-    to_state, to_received, to_parameters = update.backward(parameters, grad, *given_all, kept)
-    found = {"state": to_state, "own": to_parameters.own, "bias": to_parameters.own_bias}
+    rows = update.backward(parameters, grad, *given_all, kept)
+    to_parameters = update.backward_of_parameters(parameters, rows, *given_all)
+    found = {"state": rows.to_state, "own": to_parameters.own, "bias": to_parameters.own_bias}
     if to_parameters.norm is not None and to_parameters.norm_bias is not None:
         found |= {"gamma": to_parameters.norm, "beta": to_parameters.norm_bias}
     for stream in streams:
-        found[f"received{stream}"] = to_received[stream]
+        found[f"received{stream}"] = rows.to_received[stream]
         found[f"weight{stream}"] = to_parameters.received[stream]
     return result.cpu(), {name: value.cpu() for name, value in found.items()}
 

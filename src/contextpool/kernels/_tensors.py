@@ -55,13 +55,18 @@ def _follow_one_another(tensors: Sequence[Tensor]) -> bool:
 
 
 @contextmanager
-def aside(device: torch.device, needed: bool) -> Iterator[AbstractContextManager[Any]]:
-    """A block with a second stream for some of its launches: they start with the block, and all are done after it."""
+def aside(
+    device: torch.device, needed: bool = True, *, first: bool = False
+) -> Iterator[AbstractContextManager[Any]]:
+    """A block with a second stream for some of its launches: they start with the block, and all are done after it.
+
+    `first`: their programs go before those of other streams. One such block may stand in one that is not.
+    """
     if not needed or device.type != "cuda":
         yield nullcontext()
         return
     main = torch.cuda.current_stream(device)
-    side = _side_stream(device, main.cuda_stream)
+    side = _side_stream(device, main.cuda_stream, -1 if first else 0)
     side.wait_stream(main)
     try:
         yield torch.cuda.stream(side)
@@ -69,7 +74,7 @@ def aside(device: torch.device, needed: bool) -> Iterator[AbstractContextManager
         main.wait_stream(side)
 
 
-@lru_cache(maxsize=16)
-def _side_stream(device: torch.device, of: int) -> torch.cuda.Stream:
-    """One for each stream that it helps: another's may be recording. It goes first, its programs take longest."""
-    return torch.cuda.Stream(device, priority=-1)
+@lru_cache(maxsize=32)
+def _side_stream(device: torch.device, of: int, priority: int) -> torch.cuda.Stream:
+    """One for each stream that it helps: another's may be recording."""
+    return torch.cuda.Stream(device, priority=priority)

@@ -184,7 +184,8 @@ class Launch:
             yield by_row[(hop.num_targets,)], edges, self.stream_view, self.every_row
             return
         parts = self._parts(hop.order)
-        with aside(hop.edge_source.device, len(hop.hubs) > 0) as second_stream:
+        # programs of long rows take longest
+        with aside(hop.edge_source.device, len(hop.hubs) > 0, first=True) as second_stream:
             if len(hop.hubs):
                 with second_stream:
                     for part in parts:

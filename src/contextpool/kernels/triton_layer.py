@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from contextpool.kernels._tensors import contiguous, like_inputs, needs_gradients
+from contextpool.kernels._tensors import aside, contiguous, like_inputs, needs_gradients
 from contextpool.kernels.reference import Message, Reduction, Stream
 from contextpool.kernels.triton import Launch, Values, weight_of
 from contextpool.kernels.triton_update import ListedRows, Parameters, Update
@@ -84,6 +84,11 @@ class _Layer(torch.autograd.Function):
         *aggregated, before_norm = ctx.saved_tensors[:8]
         state, out, degree = aggregated[0], aggregated[4], aggregated[5]
         parameters = Parameters(*ctx.saved_tensors[8:])
-        to_state, to_out, to_parameters = update.backward(parameters, grad, state, out, degree, before_norm)
-        gradients = launch.backward(Values(to_out, *aggregated), onto=to_state)
+        rows = update.backward(parameters, grad, state, out, degree, before_norm)
+        with aside(
+            grad.device
+        ) as second_stream:  # one reads long tables, the other gathers: they go well together
+            with second_stream:
+                to_parameters = update.backward_of_parameters(parameters, rows, state, out, degree)
+            gradients = launch.backward(Values(rows.to_received, *aggregated), onto=rows.to_state)
         return *like_inputs(gradients, aggregated), *to_parameters, None, None, None, None

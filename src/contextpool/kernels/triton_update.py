@@ -85,6 +85,15 @@ class Parameters(NamedTuple):
         return cls(received, weights.own_weight, weights.own_bias, weights.norm_weight, weights.norm_bias)
 
 
+class RowGradients(NamedTuple):
+    """What a backward pass over the rows leaves, all float32."""
+
+    to_state: Tensor  # [num_sources, D]
+    to_received: Tensor  # [S, M, reductions, D]
+    to_update: Tensor  # [M, D] before the norm
+    parts: Tensor  # [programs, 3 D] of the gradients of own_bias, norm and norm_bias
+
+
 class Update:
     """The passes of one update over received [S, M, reductions, D]; TF32 where torch's own float32 products are."""
 
@@ -167,8 +176,8 @@ class Update:
         received: Tensor,
         degree: Tensor,
         update: Tensor,
-    ) -> tuple[Tensor, Tensor, Parameters]:
-        """Gradients of the state, of what was received and of the parameters, all float32."""
+    ) -> RowGradients:
+        """Gradients of the state and of what was received, and what those of the parameters are made of."""
         matrices, own, own_bias, norm, norm_bias = parameters
         num_rows, dim, device = self.num_rows, self.dim, state.device
         grad_update = torch.empty_like(update)
@@ -188,7 +197,15 @@ class Update:
                 grad_update, degree, matrices, self.log_degree, grad_received, num_rows=num_rows,
                 first_stream=self.first_view, smallest=MIN_SCALE, **self.listed.where, **self.options, **cut,
             )  # fmt: skip
-        sums = self._sums_over_rows(matrices, grad_update, state, received, degree, vectors)
+        return RowGradients(grad_state, grad_received, grad_update, vectors)
+
+    def backward_of_parameters(
+        self, parameters: Parameters, rows: RowGradients, state: Tensor, received: Tensor, degree: Tensor
+    ) -> Parameters:
+        """Gradients of what the update learns; nothing else of a backward pass waits for them."""
+        matrices, own, _, norm, _ = parameters
+        dim = self.dim
+        sums = self._sums_over_rows(matrices, rows.to_update, state, received, degree, rows.parts)
         to_bias, to_norm, to_norm_bias, to_own, to_received = sums.split(
             [dim, dim, dim, dim * dim, matrices.numel()]
         )
@@ -196,8 +213,7 @@ class Update:
         if self.listed is not None:
             self._add_of_nothing(to_received, to_bias, self.listed.held)
         of_norm = (None, None) if norm is None else (to_norm, to_norm_bias)
-        gradients = Parameters(to_received, to_own.view_as(own), to_bias, *of_norm)
-        return grad_state, grad_received, gradients
+        return Parameters(to_received, to_own.view_as(own), to_bias, *of_norm)
 
     def _sums_over_rows(
         self,
