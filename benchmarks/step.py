@@ -233,32 +233,43 @@ def profile(trainer: Trainer) -> None:
 
 def scaling(options: argparse.Namespace) -> None:
     """Synthetic graphs of 10^4 .. 10^`most_edges` edges, and fb237_v1 with other batches and layers."""
-    device = torch.device(options.device)
-    recorded = STEPS_BEFORE + 2 if device.type == "cuda" else 0
-    warm_up = max(options.warm_up, recorded) if recorded else 3
-    print(machine(device))
+    print(machine(torch.device(options.device)))
     for exponent in range(4, options.most_edges + 1):
-        graph = random_graph(10**exponent // 2, device)
-        queries = queries_over(graph)
-        trainer = trainer_of(options, graph, queries, ContextConfig(), 3, 16)
-        row = measured(trainer, 10, warm_up)
-        print(
-            f"edges 10^{exponent}: {row['ms']:9.2f} ms, {row['peak_gib']:6.2f} GiB (batch 16, 3 layers, context)",
-            flush=True,
-        )
-        note(options.output, {"scaling": "edges", "value": 10**exponent} | row)
+        edges_row(options, exponent)
     data = cp.load_dataset("grail/fb237_v1")
-    graph = Graph.from_triples(data.training_graph).to(device)
+    graph = Graph.from_triples(data.training_graph).to(options.device)
     queries = TrainingQueries.of(data.training_queries, graph, data.training_filter)
-    for kind, values in (("batch", (1, 4, 16, 64, 256)), ("layers", (1, 2, 3, 4, 6, 8))):
-        for value in values:
-            layers, batch = (6, value) if kind == "batch" else (value, 64)
-            row = measured(trainer_of(options, graph, queries, ContextConfig(), layers, batch), 20, warm_up)
-            print(
-                f"{kind} {value}: {row['ms']:9.2f} ms, {row['peak_gib']:6.2f} GiB (fb237_v1, context)",
-                flush=True,
-            )
-            note(options.output, {"scaling": kind, "value": value} | row)
+    for batch in (1, 4, 16, 64, 256):
+        scaling_row(options, graph, queries, ("batch", batch), layers=6, batch=batch)
+    for layers in (1, 2, 3, 4, 6, 8):
+        scaling_row(options, graph, queries, ("layers", layers), layers=layers, batch=64)
+
+
+def edges_row(options: argparse.Namespace, exponent: int) -> None:
+    graph = random_graph(10**exponent // 2, torch.device(options.device))
+    scaling_row(options, graph, queries_over(graph), ("edges", 10**exponent), layers=3, batch=16)
+
+
+def scaling_row(
+    options: argparse.Namespace,
+    graph: Graph,
+    queries: TrainingQueries,
+    point: tuple[str, int],
+    *,
+    layers: int,
+    batch: int,
+) -> None:
+    """On a card half of `--steps`, and as many before as it takes to record one that fits most batches."""
+    on_card = graph.device.type == "cuda"
+    steps, warm_up = (options.steps // 2, options.warm_up + STEPS_BEFORE) if on_card else (10, 3)
+    free(graph.device)
+    row = measured(
+        trainer_of(options, graph, queries, ContextConfig(), layers, batch), max(1, steps), warm_up
+    )
+    kind, value = point
+    memory = f", {row['peak_gib']:6.2f} GiB" if on_card else ""
+    print(f"{kind:6} {value:10,}: {row['ms']:9.2f} ms{memory} (batch {batch}, {layers} layers)", flush=True)
+    note(options.output, {"scaling": kind, "value": value} | row)
 
 
 def random_graph(num_triples: int, device: torch.device) -> Graph:
