@@ -79,7 +79,8 @@ def edge_gate(table: Tensor | None, hop: Hop) -> Tensor | None:
     """[K] the gate of each edge of a hop, times its scale; None where it has neither."""
     if table is None:
         return hop.edge_scale
-    gate = table.reshape(-1)[hop.edge_query * table.size(1) + hop.edge_relation.long()]
+    place = hop.edge_query * table.size(1) + hop.edge_relation.long()
+    gate = table.reshape(-1).index_select(0, place)  # brackets would sort all edges to add up gradients
     return gate if hop.edge_scale is None else gate * hop.edge_scale
 
 
