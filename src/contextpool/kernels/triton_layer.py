@@ -85,10 +85,8 @@ class _Layer(torch.autograd.Function):
         state, out, degree = aggregated[0], aggregated[4], aggregated[5]
         parameters = Parameters(*ctx.saved_tensors[8:])
         rows = update.backward(parameters, grad, state, out, degree, before_norm)
-        with aside(
-            grad.device
-        ) as second_stream:  # one reads long tables, the other gathers: they go well together
-            with second_stream:
+        with aside(grad.device) as second_stream:
+            with second_stream:  # it reads long tables, while aggregation gathers
                 to_parameters = update.backward_of_parameters(parameters, rows, state, out, degree)
             gradients = launch.backward(Values(rows.to_received, *aggregated), onto=rows.to_state)
         return *like_inputs(gradients, aggregated), *to_parameters, None, None, None, None
