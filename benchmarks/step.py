@@ -59,6 +59,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--most-edges", type=int, default=7, help="the power of ten that --scaling goes up to"
     )
+    parser.add_argument(
+        "--soft", action="store_true", help="context is gate and arrive in place of two pooled views"
+    )
     parser.add_argument("--profile", action="store_true", help="the kernels of a few steps beside the table")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--output", type=Path, help="append one JSON line per row")
@@ -92,6 +95,10 @@ def free(device: torch.device) -> None:
 def synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def context_of(options: argparse.Namespace) -> ContextConfig:
+    return ContextConfig(views=(), gate=True, arrive=True) if options.soft else ContextConfig()
 
 
 def trainer_of(
@@ -166,7 +173,7 @@ def rows(options: argparse.Namespace) -> list[dict[str, Any]]:
         data = cp.load_dataset(setting)
         graph = Graph.from_triples(data.training_graph).to(device)
         queries = TrainingQueries.of(data.training_queries, graph, data.training_filter)
-        for name, context in (("plain", None), ("context", ContextConfig())):
+        for name, context in (("plain", None), ("context", context_of(options))):
             for backend in options.backends:
                 trainer = trainer_of(options, graph, queries, context, options.layers, options.batch)
                 steps = options.steps if backend == "fast" else options.reference_steps
@@ -177,7 +184,7 @@ def rows(options: argparse.Namespace) -> list[dict[str, Any]]:
                         "steps": steps,
                         "epoch_steps": trainer.steps_per_epoch,
                     }
-                fewest, gathers = bytes_of(trainer, options.dim, 1 if context is None else 3, 4)
+                fewest, gathers = bytes_of(trainer, options.dim, trainer.model.context.num_streams, 4)
                 row |= {"fewest_gb": fewest / 1e9, "gathered_gb": gathers / 1e9}
                 row["bandwidth_share"] = fewest / (row["ms"] / 1e3) / bandwidth
                 found.append(row)
@@ -264,7 +271,7 @@ def scaling_row(
     steps, warm_up = (options.steps // 2, options.warm_up + STEPS_BEFORE) if on_card else (10, 3)
     free(graph.device)
     row = measured(
-        trainer_of(options, graph, queries, ContextConfig(), layers, batch), max(1, steps), warm_up
+        trainer_of(options, graph, queries, context_of(options), layers, batch), max(1, steps), warm_up
     )
     kind, value = point
     memory = f", {row['peak_gib']:6.2f} GiB" if on_card else ""
