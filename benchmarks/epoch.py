@@ -16,7 +16,7 @@ from contextpool.context.statistics import Statistics
 from contextpool.graph.graph import Graph
 from contextpool.models.nbfnet import NBFNet, NBFNetConfig
 from contextpool.models.redgnn import REDGNN, REDGNNConfig
-from contextpool.pool.batch import BatchBuilder, ContextConfig
+from contextpool.pool.batch import ContextConfig
 from contextpool.train.config import TrainConfig
 from contextpool.train.loop import Trainer
 from contextpool.train.queries import TrainingQueries
@@ -52,7 +52,7 @@ def published_way(options: argparse.Namespace) -> None:
     context = ContextConfig()
     model = REDGNN(graph.num_relations, REDGNNConfig(**settings), context).to(options.device)
     queries = TrainingQueries.of(data.with_queries("valid").training_queries, graph, data.training_filter)
-    builder = BatchBuilder(graph, 3, context, Statistics.of(graph))
+    builder = model.builder(graph, context, Statistics.of(graph))
     trainer = Trainer(model, queries, builder, config, lambda _: 0.0)
     trainer.take_steps(trainer.steps_per_epoch)
     times = []
@@ -82,7 +82,7 @@ def full_graphs(options: argparse.Namespace) -> None:
         queries = TrainingQueries.of(data.training_queries, graph, data.training_filter)
         for kind, context in (("plain", None), ("context", ContextConfig())):
             model = NBFNet.for_graph(graph, NBFNetConfig(), context).to(options.device)
-            builder = BatchBuilder(graph, 6, context, Statistics.of(graph) if context else None)
+            builder = model.builder(graph, context, Statistics.of(graph) if context else None)
             trainer = Trainer(model, queries, builder, TrainConfig(batch_size=64), lambda _: 0.0)
             trainer.take_steps(20)
             synchronize(options.device)

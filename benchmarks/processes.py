@@ -17,7 +17,6 @@ from torch import multiprocessing
 
 from contextpool.cli.launch import threads_each
 from contextpool.experiment import Experiment
-from contextpool.pool.batch import BatchBuilder
 from contextpool.processes import Processes
 from contextpool.recipe import Recipe
 from contextpool.train.config import TrainConfig
@@ -38,7 +37,7 @@ def take_steps(rank: int, size: int, port: int, options: argparse.Namespace) -> 
     recipe = Recipe(options.dataset, "nbfnet", settings, None, config)
     made = Experiment(recipe, load_dataset(options.dataset), 0, "cpu")
     queries = TrainingQueries.of(made.dataset.training_queries, made.graph, made.dataset.training_filter)
-    builder = BatchBuilder(made.graph, made.model.num_layers, recipe.context, made.statistics)
+    builder = made.model.builder(made.graph, recipe.context, made.statistics)
     trainer = Trainer(made.model, queries, builder, config, lambda _: 0.0, processes=Processes(rank, size))
     trainer.take_steps(WARM_UP)
     began, worked = time.perf_counter(), time.process_time()

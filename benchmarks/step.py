@@ -27,7 +27,7 @@ from contextpool.graph.graph import Graph
 from contextpool.kernels.interface import use_backend
 from contextpool.models.nbfnet import NBFNet, NBFNetConfig
 from contextpool.models.redgnn import REDGNN, REDGNNConfig
-from contextpool.pool.batch import BatchBuilder, ContextConfig
+from contextpool.pool.batch import ContextConfig
 from contextpool.pool.propagation import Propagation
 from contextpool.train.config import TrainConfig
 from contextpool.train.graphed import STEPS_BEFORE
@@ -114,7 +114,7 @@ def trainer_of(
         model: Any = NBFNet.for_graph(graph, NBFNetConfig(dim=options.dim, layers=layers), context)
     else:
         model = REDGNN(graph.num_relations, REDGNNConfig(dim=options.dim, layers=layers), context)
-    builder = BatchBuilder(graph, layers, context, Statistics.of(graph) if context else None)
+    builder = model.builder(graph, context, Statistics.of(graph) if context else None)
     config = TrainConfig(batch_size=batch, precision=options.precision, deterministic=options.deterministic)
     return Trainer(model.to(graph.device), queries, builder, config, lambda _: 0.0)
 

@@ -23,7 +23,7 @@ from contextpool.hub import local_folder
 from contextpool.models.base import LinkPredictor
 from contextpool.models.registry import model_class, name_of
 from contextpool.models.walk import Walk
-from contextpool.pool.batch import BatchBuilder, ContextConfig
+from contextpool.pool.batch import ContextConfig
 from contextpool.predict import Predictor
 from contextpool.processes import Processes, current
 from contextpool.provenance import fingerprint, machine
@@ -231,14 +231,7 @@ class Experiment:
         self, run: RunFolder | None, progress: ProgressCallback | None, on_event: OnEvent | None
     ) -> Outcome:
         queries = TrainingQueries.of(self.dataset.training_queries, self.graph, self.dataset.training_filter)
-        builder = BatchBuilder(
-            self.graph,
-            self.model.num_layers,
-            self.recipe.context,
-            self.statistics,
-            relation_graph=self.model.reads_relations,
-            gather_views=self.model.reads_gathered_views,
-        )
+        builder = self.model.builder(self.graph, self.recipe.context, self.statistics)
         trainer = Trainer(
             self.model,
             queries,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from contextpool.kernels.lookup import number_of_edges
+from contextpool.kernels.lookup import edge_values
 from kernels.poison import no_quiet_memory as no_quiet_memory
 from kernels.triton_here import DEVICE, needs_triton
 from support import amount
@@ -33,7 +33,7 @@ def test_is_looked_up_and_added_up_one_edge_after_the_other(where: Any, integers
             sums[row][column] += value
 
         leaf = table.to(device).requires_grad_()
-        found = number_of_edges(leaf, query.to(device), relation.to(device, integers), backend=backend)
+        found = edge_values(leaf, query.to(device), relation.to(device, integers), backend=backend)
         (gradient,) = torch.autograd.grad(found, leaf, due.to(device))
 
         assert found.tolist() == [
@@ -47,19 +47,26 @@ def test_a_gradient_that_is_no_number_is_not_lost(where: Any) -> None:
     device, backend = where
     leaf = torch.ones(1, 2, device=device, requires_grad=True)
     zeros = torch.zeros(3, dtype=torch.int64, device=device)
-    found = number_of_edges(leaf, zeros, zeros, backend=backend)
+    found = edge_values(leaf, zeros, zeros, backend=backend)
     due = torch.tensor([0.0, float("nan"), 1.0], device=device)
     (gradient,) = torch.autograd.grad(found, leaf, due)
     assert gradient[0, 0].isnan()
     assert gradient[0, 1] == 0
 
 
-def test_sums_in_a_fixed_order_where_that_is_asked_for() -> None:
-    leaf = torch.randn(2, 3, requires_grad=True)
-    query, relation = torch.tensor([0, 1, 1]), torch.tensor([2, 0, 0])
+@needs_triton
+def test_sums_in_a_fixed_order_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def in_any_order(*given: Any) -> None:
+        raise AssertionError("atomics add in an order that changes")
+
+    monkeypatch.setattr("contextpool.kernels.triton_lookup.edge_values", in_any_order)
+    leaf = torch.randn(2, 3, device=DEVICE, requires_grad=True)
+    query, relation = torch.tensor([0, 1, 1], device=DEVICE), torch.tensor([2, 0, 0], device=DEVICE)
+    with pytest.raises(AssertionError, match="atomics"):
+        edge_values(leaf, query, relation, backend="triton")
     torch.use_deterministic_algorithms(True)
     try:
-        found = number_of_edges(leaf, query, relation)
+        found = edge_values(leaf, query, relation, backend="triton")
         (gradient,) = torch.autograd.grad(found.sum(), leaf)
     finally:
         torch.use_deterministic_algorithms(False)

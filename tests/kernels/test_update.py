@@ -164,9 +164,8 @@ def test_rows_that_a_view_does_not_have_are_not_read(
     order = torch.stack(
         [row[rows.nonzero().squeeze(1).flip(0).tolist() + [0] * 99][:ROWS] for rows in filled[:0:-1]]
     )
-    counts = torch.tensor([[7, int(rows.sum()), 10**6] for rows in filled[:0:-1]])[
-        :, 1
-    ]  # view 0 is the second's
+    # view 0 is the second's; as those of a hop, its column of a table
+    counts = torch.tensor([[7, int(rows.sum()), 10**6] for rows in filled[:0:-1]])[:, 1]
     none = torch.zeros(2, 1, device=DEVICE)
     lists = ViewRows(none, none, none, order.int().to(DEVICE), counts.to(DEVICE), always)
     views = torch.tensor([-1, 1, 0, -2], dtype=torch.int32, device=DEVICE)

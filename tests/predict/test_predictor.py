@@ -258,7 +258,7 @@ def test_threads_that_come_at_once_wait_for_the_first_to_count(monkeypatch: pyte
         time.sleep(0.05)
         return BatchBuilder(graph, *rest, **named)
 
-    monkeypatch.setattr("contextpool.predict.predictor.BatchBuilder", slowly)
+    monkeypatch.setattr("contextpool.models.base.BatchBuilder", slowly)
     answers_in_threads(predictor_of(FAMILIES, None), FAMILIES, [("f1", "parent of")] * 4)
     assert counted == [FAMILIES]
 

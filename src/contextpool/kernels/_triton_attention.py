@@ -5,6 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from contextpool.kernels._triton_lookup import place_of
+
 
 @triton.jit
 def _hidden(
@@ -12,8 +14,7 @@ def _hidden(
 ):
     """What the ReLU takes [E, A], and where its two parts stand."""
     node = tl.load(source + edge, mask=ok, other=0).to(tl.int64)
-    number = tl.load(query + edge, mask=ok, other=0).to(tl.int64) * num_relations
-    number += tl.load(relation + edge, mask=ok, other=0).to(tl.int64)
+    number = place_of(query, relation, edge, ok, num_relations)
     at_node = node[:, None] * width + columns[None, :]
     at_relation = number[:, None] * width + columns[None, :]
     both = ok[:, None] & column_ok[None, :]

@@ -7,8 +7,8 @@ import triton.language as tl
 
 
 @triton.jit
-def _place(query, relation, edge, ok, num_relations):
-    """Where the numbers of edges stand in a table [B, R]."""
+def place_of(query, relation, edge, ok, num_relations):
+    """Where edges stand in a table [B, R]."""
     row = tl.load(query + edge, mask=ok, other=0).to(tl.int64)
     return row * num_relations + tl.load(relation + edge, mask=ok, other=0).to(tl.int64)
 
@@ -25,7 +25,7 @@ def look_up(
 ):
     edge = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     ok = edge < num_edges
-    place = _place(query, relation, edge, ok, num_relations)
+    place = place_of(query, relation, edge, ok, num_relations)
     tl.store(numbers + edge, tl.load(table + place, mask=ok, other=0.0), mask=ok)
 
 
@@ -44,4 +44,4 @@ def add_up(
     ok = edge < num_edges
     due = tl.load(grad + edge, mask=ok, other=0.0).to(tl.float32)
     ok = ok & (due != 0.0)
-    tl.atomic_add(sums + _place(query, relation, edge, ok, num_relations), due, mask=ok, sem="relaxed")
+    tl.atomic_add(sums + place_of(query, relation, edge, ok, num_relations), due, mask=ok, sem="relaxed")

@@ -11,9 +11,10 @@ import triton.language as tl
 
 
 @triton.jit
-def _scale_of(degree, log_degree, smallest):
+def _scale_of(degree, rows, ok, log_degree, smallest):
     """PNA's scaler and the inverse one, per row."""
-    scale = tl.log(tl.maximum(degree, 1).to(tl.float32)) / log_degree
+    degrees = tl.load(degree + rows, mask=ok, other=1)
+    scale = tl.log(tl.maximum(degrees, 1).to(tl.float32)) / log_degree
     return scale, 1.0 / tl.maximum(scale, smallest)
 
 
@@ -27,8 +28,7 @@ def projected(
     # a product with a weight [out, in] reads it as [in, out]
     matrices = weight + stream * SCALERS * D * W + tl.arange(0, D)[None, :] * W
     if SCALERS == 3:
-        degrees = tl.load(degree + stream_rows, mask=ok, other=1)
-        scale, inverse = _scale_of(degrees, log_mean, smallest)
+        scale, inverse = _scale_of(degree, stream_rows, ok, log_mean, smallest)
     for first in range(0, W, C):
         wide = first + tl.arange(0, C)
         place = received + stream_rows[:, None] * W + wide[None, :]
@@ -50,8 +50,7 @@ def project_back(
     stream_rows = rows + stream * num_rows.to(tl.int64)
     matrices = weight + stream * SCALERS * D * W + tl.arange(0, D)[:, None] * W
     if SCALERS == 3:
-        degrees = tl.load(degree + stream_rows, mask=ok, other=1)
-        scale, inverse = _scale_of(degrees, log_mean, smallest)
+        scale, inverse = _scale_of(degree, stream_rows, ok, log_mean, smallest)
         amplified = back * scale[:, None]
         damped = back * inverse[:, None]
     for first in range(0, W, C):
@@ -297,8 +296,7 @@ def update_weights(
             part = tl.load(received + stream_rows[:, None] * W + wide[None, :], mask=row_ok, other=0.0)
             plain = tl.dot(tl.trans(back), part, plain, input_precision=PRECISION)
             if SCALERS == 3:
-                degrees = tl.load(degree + stream_rows, mask=inside, other=1)
-                scale, inverse = _scale_of(degrees, log_mean, smallest)
+                scale, inverse = _scale_of(degree, stream_rows, inside, log_mean, smallest)
                 amplified = tl.dot(
                     tl.trans(back * scale[:, None]), part, amplified, input_precision=PRECISION
                 )

@@ -1,4 +1,4 @@
-"""A number for every edge, from a table by query and relation: gates of messages."""
+"""The value of every edge in a table by query and relation: gates of messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from contextpool.kernels.interface import Backend, chosen_backend
 
 
-def number_of_edges(table: Tensor, query: Tensor, relation: Tensor, *, backend: Backend = "auto") -> Tensor:
+def edge_values(table: Tensor, query: Tensor, relation: Tensor, *, backend: Backend = "auto") -> Tensor:
     """[K] `table[query, relation]` of a table [B, R], for `query` and `relation` [K].
 
     Gradients are added up by `index_add`, on CUDA without those that are zero: edges that nobody walks would all wait
@@ -18,5 +18,5 @@ def number_of_edges(table: Tensor, query: Tensor, relation: Tensor, *, backend: 
     if chosen_backend(backend, table) == "triton" and not fixed_order:
         from contextpool.kernels import triton_lookup  # loaded where it is needed
 
-        return triton_lookup.number_of_edges(table, query, relation)
+        return triton_lookup.edge_values(table, query, relation)
     return table.reshape(-1).index_select(0, query * table.size(1) + relation)

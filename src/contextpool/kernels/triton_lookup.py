@@ -1,4 +1,4 @@
-"""`lookup.number_of_edges` on CUDA: one kernel forward, one backward."""
+"""`lookup.edge_values` on CUDA: one kernel forward, one backward."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ BLOCK = 512
 """Edges of a program."""
 
 
-def number_of_edges(table: Tensor, query: Tensor, relation: Tensor) -> Tensor:
-    """See `lookup.number_of_edges`."""
+def edge_values(table: Tensor, query: Tensor, relation: Tensor) -> Tensor:
+    """See `lookup.edge_values`."""
     result: Tensor = _Lookup.apply(table, query, relation)
     return result
 

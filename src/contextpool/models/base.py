@@ -9,10 +9,11 @@ from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
 
+from contextpool.context.statistics import Statistics
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import RelationVocabulary
-from contextpool.pool.batch import ContextConfig, QueryBatch
+from contextpool.pool.batch import BatchBuilder, ContextConfig, QueryBatch
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,19 @@ class LinkPredictor(nn.Module):
     def reads_gathered_views(self) -> bool:
         """Whether it gains from views with rows of their own (`gather_views`)."""
         return False
+
+    def builder(
+        self, graph: Graph, context: ContextConfig | None, statistics: Statistics | None
+    ) -> BatchBuilder:
+        """What makes batches over a graph that hold what the model reads, and no more."""
+        return BatchBuilder(
+            graph,
+            self.num_layers,
+            context,
+            statistics,
+            relation_graph=self.reads_relations,
+            gather_views=self.reads_gathered_views,
+        )
 
     def allow_reflexive(self, relation: Tensor) -> None:
         """Be told directed relations [K] by which training queries lead back to their head; most models don't care."""

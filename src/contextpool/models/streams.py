@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from contextpool.kernels.interface import FULL, Stream
-from contextpool.kernels.lookup import number_of_edges
+from contextpool.kernels.lookup import edge_values
 from contextpool.pool.batch import ContextConfig, QueryBatch
 from contextpool.pool.candidates import FEATURES
 from contextpool.pool.propagation import Hop
@@ -80,7 +80,7 @@ def edge_gate(table: Tensor | None, hop: Hop) -> Tensor | None:
     """[K] the gate of each edge of a hop, times its scale; None where it has neither."""
     if table is None:
         return hop.edge_scale
-    gate = number_of_edges(table, hop.edge_query, hop.edge_relation)
+    gate = edge_values(table, hop.edge_query, hop.edge_relation)
     return gate if hop.edge_scale is None else gate * hop.edge_scale
 
 

@@ -117,14 +117,7 @@ class Frontier:
                 "with a cap does not see. Leave out cap, or use a model without it."
             )
         nothing = _graph_of(Vocabulary(()), predictor.relations, np.empty((0, 3), dtype=np.int64))
-        return BatchBuilder(
-            nothing.to(predictor.device),
-            predictor.model.num_layers,
-            context,
-            statistics,
-            relation_graph=predictor.model.reads_relations,
-            gather_views=predictor.model.reads_gathered_views,
-        )
+        return predictor.model.builder(nothing.to(predictor.device), context, statistics)
 
     def _new_order(self, relation: int) -> Integers:
         """[2R of the graph] places of relations for a query relation of the model; -1 for those it does not know."""

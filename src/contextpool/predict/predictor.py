@@ -106,15 +106,7 @@ class Predictor:
     def builder(self, graph: Graph) -> BatchBuilder:
         """What makes batches over a prepared graph; built once a graph."""
         return self._builders.get(
-            graph,
-            lambda: BatchBuilder(
-                graph,
-                self.model.num_layers,
-                self.context,
-                self.statistics_for(graph),
-                relation_graph=self.model.reads_relations,
-                gather_views=self.model.reads_gathered_views,
-            ),
+            graph, lambda: self.model.builder(graph, self.context, self.statistics_for(graph))
         )
 
     def frontier(self, graph: Graph, cap: int | None) -> Frontier:
