@@ -51,13 +51,16 @@ def test_families_are_those_of_the_benchmark() -> None:
 
 
 def test_context_is_compared_with_none_and_each_control_and_other_variants_with_none() -> None:
-    models = ("nbfnet", "nbfnet+cp", "nbfnet+dup", "nbfnet+walk", "nbfnet+shuffled", "redgnn+cp", "redgnn")
+    suffixes = ("", "+cp", "+dup", "+walk", "+shuffled", "+wide")
+    models = (*(f"nbfnet{suffix}" for suffix in suffixes), "redgnn+cp", "redgnn")
     results = results_of([line(model=model) for model in models])
     assert [pair.name for pair in pairs(results)] == [
         "nbfnet+cp vs nbfnet",
+        "nbfnet+cp vs nbfnet+wide",
         "nbfnet+cp vs nbfnet+dup",
         "nbfnet+cp vs nbfnet+shuffled",
         "nbfnet+walk vs nbfnet",
+        "nbfnet+walk vs nbfnet+wide",
         "redgnn+cp vs redgnn",
     ]
 

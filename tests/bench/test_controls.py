@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from contextpool.bench.grid import Grid
-from contextpool.bench.models import CONTROLS, STREAMS, shipped_variants
+from contextpool.bench.models import BARE, CONTROLS, STREAMS, WIDE, shipped_variants
 from contextpool.bench.run import run_grid
 from contextpool.jobs.lines import read_lines
 from contextpool.recipe import Recipe
@@ -42,6 +42,20 @@ def test_every_control_is_trained_with_the_parameters_of_the_context(tmp_path: P
     used = {model: line["settings"]["context"]["control"] for model, line in lines.items()}
     assert used["nbfnet+streams"] == "none"
     assert used["nbfnet+dup"] == "duplicate"
+
+
+def test_the_widened_model_has_the_parameters_of_hard_pooling_and_no_context(tmp_path: Path) -> None:
+    path = tmp_path / "views.toml"
+    path.write_text(RECIPE)
+    grid = Grid(("world",), ("nbfnet",), contexts=("walk", WIDE, BARE), recipes=(str(path),), seeds=(0,))
+    assert not run_grid(grid.cells(), tmp_path / "results.jsonl").failed
+    lines = {line["model"]: line for line in read_lines(tmp_path / "results.jsonl")}
+    wide, pooled, bare = (lines[f"nbfnet+{name}"] for name in (WIDE, "walk", BARE))
+    assert wide["parameters"] == pooled["parameters"] > bare["parameters"]
+    used = wide["settings"]["context"]
+    assert used["control"] == "duplicate"
+    assert not used["gate"]
+    assert not used["arrive"]
 
 
 @pytest.mark.parametrize("base", ["nbfnet", "redgnn"])

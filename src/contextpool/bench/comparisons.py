@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from contextpool.bench.markdown import figure, p_value, signed, table
 from contextpool.bench.models import (
-    BARE,
     CONTEXT,
     CONTEXT_CONTROLS,
     CONTROLS,
     STREAMS,
+    WITHOUT_CONTEXT,
     joined_name,
     split_name,
 )
@@ -83,7 +83,7 @@ class Compared:
 
 def pairs(results: Results) -> list[Pair]:
     """Context against none and against each control; every other variant against none, and against its own recipe
-    with none, where that was run.
+    with none, as it is and widened, where those were run.
     """
     bases = sorted({split_name(model)[0] for model in results.models})
     return [pair for base in bases for pair in _pairs_of(results, base)]
@@ -98,8 +98,8 @@ def _pairs_of(results: Results, base: str) -> list[Pair]:
     controls = [joined_name(base, control) for control in CONTROLS if control in suffixes]
     found += [Pair(with_context, joined_name(base, one)) for one in CONTEXT_CONTROLS if one in suffixes]
     found += [Pair(context, control) for context in contexts for control in controls]
-    bare = [joined_name(base, BARE)] if BARE in suffixes else []
-    found += [Pair(joined_name(base, suffix), other) for suffix in others for other in (base, *bare)]
+    without = [joined_name(base, one) for one in WITHOUT_CONTEXT if one in suffixes]
+    found += [Pair(joined_name(base, suffix), other) for suffix in others for other in (base, *without)]
     return found
 
 

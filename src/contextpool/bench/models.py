@@ -18,8 +18,10 @@ STREAMS = "streams"
 """The suffix of a model with pooled streams, which the controls are made from."""
 CONTROLS = ("dup", "random", "shuffled", "complement")
 """Suffixes of models that have the pooled streams' parameters and none of their meaning."""
-BARE, RELEVANCE_CONTROL = "bare", "shuffled-relevance"
-CONTEXT_CONTROLS = (BARE, RELEVANCE_CONTROL)
+BARE, WIDE, RELEVANCE_CONTROL = "bare", "wide", "shuffled-relevance"
+WITHOUT_CONTEXT = (BARE, WIDE)
+"""Suffixes of models with the recipe of +cp and none of its context: with one stream, or with as many as are pooled."""
+CONTEXT_CONTROLS = (*WITHOUT_CONTEXT, RELEVANCE_CONTROL)
 """Suffixes of models with the recipe of +cp: without its context, or with the relevance of other relations."""
 
 

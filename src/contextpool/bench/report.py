@@ -131,9 +131,11 @@ def _tests(results: Results) -> Iterator[str]:
         "Ours minus theirs, seeds averaged first, a setting is one difference. Two-sided p-values: Student's t, "
         "Wilcoxon's signed ranks, and t with settings clustered by family (FB, NELL, WN; three clusters, so "
         "strict). Holm: corrected over all rows of the table. `+cp` is context as the chosen recipe uses it, "
-        "`+bare` the same recipe without context, `+shuffled-relevance` with the relevance of other relations, "
-        "`+walk` the paper's hard pooling alone, `+streams` both; `+dup`, `+random`, `+shuffled` and `+complement` are "
-        f"controls of the pooled streams with the same parameters. †: some figure has fewer than {ENOUGH_SEEDS} seeds."
+        "`+bare` the same recipe without context, `+wide` that with three streams of the full graph, "
+        "`+shuffled-relevance` with the relevance of other relations, `+walk` the paper's hard pooling alone, "
+        "`+streams` both; `+dup`, `+random`, `+shuffled` and `+complement` are controls of the pooled streams with the "
+        "same parameters: `+cp` with two more streams of something else, so `+cp` against them tells what more streams "
+        f"are worth. †: some figure has fewer than {ENOUGH_SEEDS} seeds."
     )
     any_table = False
     for scope in reversed(SCOPES):
