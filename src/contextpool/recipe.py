@@ -53,6 +53,7 @@ class Recipe:
             train=checked(TrainConfig, values.get("train", {}), "train"),
         )
         recipe.model_config()
+        model_class(recipe.model).check_context(recipe.context)
         return recipe
 
     def with_values(self, assignments: Mapping[str, Any]) -> Recipe:

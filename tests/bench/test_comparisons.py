@@ -19,7 +19,9 @@ from contextpool.bench.comparisons import (
     comparisons,
     corrected,
     hurt_list,
+    like_with_like,
     pairs,
+    seeds_table,
 )
 from contextpool.bench.published import datasets_of, family_of
 from contextpool.bench.results import results_of
@@ -85,6 +87,49 @@ def test_the_t_test_is_scipys_on_means_over_seeds() -> None:
     clustered = compared.tests["clustered"]
     assert clustered is not None
     assert clustered.num_clusters == 3
+
+
+def test_variants_of_an_older_recipe_are_not_compared() -> None:
+    """Whatever validation prefers: `+walk` counts with the recipe that `+cp` is chosen with; only context differs."""
+
+    def run(model: str, recipe: str, layers: int, dropout: float, valid: float, **context: Any) -> Any:
+        settings = {
+            "dataset": "grail/fb237_v1",
+            "model": {"name": "nbfnet", "layers": layers},
+            "train": {"edge_dropout": dropout},
+            "context": context or None,
+        }
+        return line("grail/fb237_v1", model, recipe=recipe, valid=valid, settings=settings)
+
+    chosen = run("nbfnet+cp", "new", 6, 0.4, 0.5, gate=True)
+    older = [run("nbfnet+cp", "old", 4, 0.0, 0.4, gate=True), run("nbfnet+walk", "old", 4, 0.0, 0.9, hops=2)]
+    found = like_with_like(results_of([chosen, *older]), "grail/fb237_v1", "nbfnet+walk")
+    assert found is None
+    newer = run("nbfnet+walk", "new", 6, 0.4, 0.3, hops=2)
+    dropped = run("nbfnet+dropped", "new", 6, 0.2, 0.3, gate=True)
+    results = results_of([chosen, *older, newer, dropped, run("nbfnet", "other", 3, 0.1, 0.2)])
+    for model, recipe in (("+walk", "new"), ("+cp", "new"), ("+dropped", "new"), ("", "other")):
+        group = like_with_like(results, "grail/fb237_v1", f"nbfnet{model}")
+        assert group is not None
+        assert group.recipe == recipe
+
+
+def test_seeds_that_came_later_are_shown_apart() -> None:
+    pair = Pair("nbfnet+cp", "nbfnet")
+    both = [*lines_of("nbfnet", 0.0, seeds=6, spread=0.0), *lines_of("nbfnet+cp", 0.02, seeds=6, spread=0.0)]
+    late = [
+        {**one, "mrr": one["mrr"] + 0.01} if one["seed"] > 2 and "+" in one["model"] else one for one in both
+    ]
+    table = seeds_table(results_of(late), pair, "mrr")
+    assert table is not None
+    shown = [row.split(" | ")[:3] for row in table.splitlines()[2:]]
+    assert shown == [
+        ["| 0 to 2", "12", "**+.0200**"],
+        ["| 3 to 5", "12", "**+.0300**"],
+        ["| all", "12", "**+.0250**"],
+    ]
+    first = [one for one in late if one["seed"] < 3]
+    assert seeds_table(results_of(first), pair, "mrr") is None
 
 
 def test_only_settings_that_both_were_run_on_count() -> None:

@@ -27,7 +27,8 @@ from contextpool.bench.published import (
 )
 from contextpool.bench.report import report_figures, report_text
 from contextpool.bench.results import Group, read_results, results_of
-from contextpool.bench.tables import beyond_wins, cells, paper_table, wins_text
+from contextpool.bench.searches import SearchCost
+from contextpool.bench.tables import ablation_table, absent_rows, beyond_wins, cells, paper_table, wins_text
 
 # what every claim is measured against: the best of any system in the paper, Table 4 included
 BEST = {
@@ -188,6 +189,36 @@ def test_searches_are_counted_once_and_unequal_budgets_are_told() -> None:
     ]
 
 
+def test_searches_of_different_sizes_are_told_by_family() -> None:
+    lines = [line(model="nbfnet"), line(model="nbfnet+cp")]
+    spent = [
+        ("grail/nell_v2", "nbfnet", 10),
+        ("grail/nell_v4", "nbfnet", 5),
+        ("grail/nell_v2", "nbfnet+cp", 12),
+    ]
+    equal = [("grail/fb237_v1", "nbfnet", 7), ("grail/fb237_v2", "nbfnet+cp", 7)]
+    searches = tuple(SearchCost(*search, 1.0) for search in (*spent, *equal))
+    assert unequal_budgets(results_of(lines, "", searches)) == [
+        "- grail/nell, nbfnet: 15 trainings without context, 12 with it"
+    ]
+
+
+def test_models_without_a_row_are_named() -> None:
+    results = results_of(
+        [line(model="nbfnet"), line("grail_transductive/fb237_v1", "redgnn+cp"), line(model="nbfnet+dup")]
+    )
+    assert absent_rows(results, "inductive") == ["redgnn+cp"]
+    assert absent_rows(results, "transductive") == ["nbfnet"]
+
+
+def test_times_of_the_ablation_say_epochs_and_device() -> None:
+    lines = [
+        line("grail/fb237_v1", "redgnn+alg3", seed, epochs=epochs, train_seconds=60.0, device="cpu")
+        for seed, epochs in enumerate((5, 7))
+    ]
+    assert "60 s, 5 to 7 epochs, cpu" in ablation_table(results_of(lines))
+
+
 @pytest.fixture(scope="module")
 def many() -> list[dict[str, Any]]:
     """Both models, with and without context and a control, on all settings."""
@@ -242,7 +273,7 @@ def test_the_page_holds_every_part(many: list[dict[str, Any]]) -> None:
 def test_the_page_of_nothing_says_that_all_is_missing() -> None:
     text = report_text(results_of([]))
     assert "**0 of 48** cells" in text
-    assert "48 cells are missing" in text
+    assert "48 of the 48 are missing" in text
     assert text.count("Missing: no such lines yet") >= 4
 
 

@@ -117,6 +117,14 @@ def test_a_line_of_something_else_is_refused_by_its_number(tmp_path: Path) -> No
     (tmp_path / "a.jsonl").write_text(json.dumps(line()) + '\n{"dataset": "x"}\n')
     with pytest.raises(DataError, match=r"a\.jsonl:2: the line has no 'setting'"):
         read_results(tmp_path)
-    with pytest.raises(DataError, match="no such file of results"):
-        read_results(tmp_path / "none.jsonl")
-    assert read_results(tmp_path / "no folder").lines == ()
+    for missing in ("none.jsonl", "no folder"):
+        with pytest.raises(DataError, match=f"{missing}: there is no such folder or file of results"):
+            read_results(tmp_path / missing)
+
+
+def test_a_group_has_the_lines_of_some_seeds_or_is_none() -> None:
+    (group,) = results_of([line(seed=seed, mrr=0.1 * seed) for seed in range(5)]).groups
+    some = group.with_seeds(range(1, 4))
+    assert some is not None
+    assert some.mean("mrr") == pytest.approx(0.2)
+    assert group.with_seeds(range(3, 6)) is None

@@ -81,7 +81,7 @@ def test_a_grid_is_gone_through_once_and_a_second_time_does_nothing(tmp_path: Pa
     again = run_grid(grid.cells(), results)
     assert (len(again.done), again.skipped) == (0, 4)
     assert results.read_bytes() == before
-    assert read_lines(failures_of(results)) == []
+    assert not failures_of(results).exists()
 
 
 def test_what_a_kill_left_half_written_is_cut_off_told_and_made_again(tmp_path: Path) -> None:
@@ -214,3 +214,15 @@ def test_a_line_that_is_not_there_is_told(tmp_path: Path) -> None:
         find_line("nonsense", results)
     with pytest.raises(UnknownNameError, match="line 'grail/fb237_v1 nbfnet x 0' is unknown"):
         find_line("grail/fb237_v1 nbfnet x 0", results)
+    with pytest.raises(ConfigError, match=r"is a folder; name a file of it: FILE\.jsonl:2"):
+        find_line("2", tmp_path)
+
+
+def test_a_line_is_found_by_its_key_in_any_file_of_the_folder(tmp_path: Path) -> None:
+    files = {name: tmp_path / f"{name}.jsonl" for name in ("a", "b", "b.failed")}
+    for file, seed in zip(files.values(), (0, 1, 2), strict=True):
+        file.write_text(json.dumps(line(seed=seed)) + "\n")
+    for results in (tmp_path, tmp_path / "bench.jsonl", files["a"]):
+        assert find_line(str(Key.of(line(seed=1))), results) == (line(seed=1), files["b"])
+        with pytest.raises(UnknownNameError, match=r"2 known.*Looked in the files of"):
+            find_line(str(Key.of(line(seed=2))), results)

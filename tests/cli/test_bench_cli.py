@@ -83,11 +83,25 @@ def test_a_grid_file_and_a_failing_training(cli, family, tmp_path):
 def test_nothing_to_train_and_nonsense_are_bad_input(cli):
     assert cli("bench", "run").code == 2
     assert "name a dataset" in cli("bench", "run").err
+    for bad, said in (
+        (("-d", "wurld"), "closest 'world'"),
+        (("-d", "world", "-m", "anyburl+cp"), "anyburl takes none"),
+        (("-d", "world", "--seed", "1", "--seeds", "4"), "give one of the two"),
+        (("--results", ".", "--only", "3"), "is a folder"),
+    ):
+        refused = cli("bench", "run", *bad, "--dry-run")
+        assert (refused.code, said in refused.err) == (2, True), refused.err
     assert cli("bench", "run", "--only", "1", "--device", "cpu").code == 2
     assert (
         "not a setting"
         in cli("bench", "run", "-d", "world", "--set", "train.nosuch=1", "--device", "cpu").err
     )
+
+
+def test_a_searched_setting_cannot_be_given(cli):
+    refused = cli("tune", "world", "-m", "nbfnet", "--set", "model.dim=8", "--device", "cpu")
+    assert refused.code == 2
+    assert "--set gives model.dim, which the space 'nbfnet' searches" in refused.err
 
 
 def test_the_page_is_written_checked_and_found_stale(cli, tmp_path):
@@ -114,8 +128,23 @@ def test_the_page_is_written_checked_and_found_stale(cli, tmp_path):
 
 def test_pictures_are_written_beside_the_page(cli, tmp_path):
     pytest.importorskip("matplotlib")
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "a.jsonl").write_text(json.dumps(line()) + "\n")
     assert cli("bench", "report").code == 0
     assert (tmp_path / "docs" / "images" / "wins.svg").is_file()
+
+
+def test_without_lines_the_page_stays_as_it_is(cli, tmp_path):
+    page = tmp_path / "docs" / "results.md"
+    page.parent.mkdir()
+    page.write_text("what was measured")
+    nowhere = cli("bench", "report", "--results", "elsewhere")
+    assert (nowhere.code, "no such folder or file of results" in nowhere.err) == (2, True)
+    (tmp_path / "results").mkdir()
+    empty = cli("bench", "report")
+    assert (empty.code, "results: there is no line of results" in empty.err) == (2, True)
+    assert page.read_text() == "what was measured"
+    assert not (tmp_path / "docs" / "images").exists()
 
 
 def test_a_search_writes_its_recipe_and_bench_takes_it(cli, family, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
@@ -120,19 +121,19 @@ def _thresholds(group: Group) -> list[str]:
 
 
 def cost_table(results: Results) -> str | None:
-    """What each model took: search, parameters, training, answering. Medians over the benchmark's lines."""
+    """What each model took: parameters, training, answering, medians over the benchmark's lines; and the searches that
+    the lines say their recipes came from, where one does.
+    """
+    benchmark = [line for line in results.lines if line["dataset"] in benchmark_datasets()]
+    tuned = bool(budgets(benchmark))
     rows = []
     for model in results.models:
-        lines = [
-            line
-            for line in results.lines
-            if line["model"] == model and line["dataset"] in benchmark_datasets()
-        ]
+        lines = [line for line in benchmark if line["model"] == model]
         if lines:
-            rows.append([model, str(len(lines)), *_budget(lines), *_costs(lines)])
-    titles = ["trainings here", "settings tuned", "trials", "search trainings", "search hours"]
+            rows.append([model, str(len(lines)), *(_budget(lines) if tuned else ()), *_costs(lines)])
+    titles = ["settings tuned", "trials", "search trainings", "search hours"] if tuned else []
     costs = ["parameters", "epochs", "training s", "queries/s", "device"]
-    return table(["model", *titles, *costs], rows) if rows else None
+    return table(["model", "trainings here", *titles, *costs], rows) if rows else None
 
 
 def budgets(lines: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
@@ -163,6 +164,25 @@ def _costs(lines: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def unequal_budgets(results: Results) -> list[str]:
+    """Where recipes with and without context had searches of different sizes: by the lines, and by the trials."""
+    return [*_unequal_lines(results), *_unequal_searches(results)]
+
+
+def _unequal_searches(results: Results) -> list[str]:
+    """Families of datasets whose searches with and without context were of different sizes; a line each."""
+    spent: Counter[tuple[str, str]] = Counter()
+    for search in results.searches:
+        spent[search.family, search.model] += search.trainings
+    told = []
+    for base in context_bases(results):
+        for family in sorted({family for family, _ in spent}):
+            without, within = (spent[family, model] for model in (base, joined_name(base, CONTEXT)))
+            if without != within:
+                told.append(f"- {family}, {base}: {without} trainings without context, {within} with it")
+    return told
+
+
+def _unequal_lines(results: Results) -> list[str]:
     """Settings where the chosen recipes with and without context had different numbers of trials; a line each."""
     told = []
     for base in context_bases(results):

@@ -1,15 +1,18 @@
 """What context adds: paired tests against the same model without it and against each control.
 
-For every dataset and model the recipe with the highest mean validation MRR counts, seeds are averaged first, a
-setting is one difference. Student's t, Wilcoxon's signed ranks, and t with settings clustered by family, because the
+For every dataset, of models without context and with it the recipe with the highest mean validation MRR counts, and of
+their variants the one that differs from it in what the variant changes, and in context alone. Seeds are averaged first,
+a setting is one difference. Student's t, Wilcoxon's signed ranks, and t with settings clustered by family, because the
 versions of a family overlap; each corrected by Holm over all comparisons of the same scope and metric.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from contextpool.bench.grid import flattened
 from contextpool.bench.markdown import figure, p_value, signed, table
 from contextpool.bench.models import (
     CONTEXT,
@@ -18,10 +21,11 @@ from contextpool.bench.models import (
     STREAMS,
     WITHOUT_CONTEXT,
     joined_name,
+    shipped_variants,
     split_name,
 )
 from contextpool.bench.published import METRICS, SETTINGS, datasets_of, family_of
-from contextpool.bench.results import Group, Results
+from contextpool.bench.results import ENOUGH_SEEDS, Group, Results, choose
 from contextpool.evaluate.significance import (
     PairedTest,
     cluster_t_test,
@@ -29,6 +33,7 @@ from contextpool.evaluate.significance import (
     paired_t_test,
     wilcoxon_test,
 )
+from contextpool.recipe import Recipe
 
 SCOPES = (*SETTINGS, "both")
 TESTS = ("t", "wilcoxon", "clustered")
@@ -83,7 +88,7 @@ class Compared:
 
 def pairs(results: Results) -> list[Pair]:
     """Context against none and against each control; every other variant against none, and against its own recipe
-    with none, as it is and widened, where those were run.
+    with none, as it is and widened, where those were run; see `like_with_like`.
     """
     bases = sorted({split_name(model)[0] for model in results.models})
     return [pair for base in bases for pair in _pairs_of(results, base)]
@@ -103,16 +108,42 @@ def _pairs_of(results: Results, base: str) -> list[Pair]:
     return found
 
 
-def compare(results: Results, pair: Pair, scope: str, metric: str) -> Compared | None:
-    """Over the settings where both were run; None where there is none."""
+def compare(
+    results: Results, pair: Pair, scope: str, metric: str, seeds: Collection[int] | None = None
+) -> Compared | None:
+    """Over the settings where both were run, with all of `seeds` where they are given; None where there is none."""
     settings = SETTINGS if scope == "both" else (scope,)
     ours: dict[str, Group] = {}
     theirs: dict[str, Group] = {}
     for dataset in (name for setting in settings for name in datasets_of(setting)):
-        one, other = results.chosen(dataset, pair.ours), results.chosen(dataset, pair.theirs)
+        one, other = (like_with_like(results, dataset, model) for model in (pair.ours, pair.theirs))
+        if seeds is not None:
+            one, other = one and one.with_seeds(seeds), other and other.with_seeds(seeds)
         if one is not None and other is not None:
             ours[dataset], theirs[dataset] = one, other
     return Compared(pair, scope, metric, ours, theirs, _tests(ours, theirs, metric)) if ours else None
+
+
+def like_with_like(results: Results, dataset: str, model: str) -> Group | None:
+    """What counts for a model: by its validation MRR, but of variants only those of the chosen recipe with context.
+
+    A variant of an older recipe would be compared by what the recipes differ in, not by what it is named for.
+    """
+    base, suffix = split_name(model)
+    anchor = results.chosen(dataset, joined_name(base, CONTEXT))
+    if suffix in ("", CONTEXT) or anchor is None:
+        return results.chosen(dataset, model)
+    changed = shipped_variants()[suffix].values if suffix in shipped_variants() else {}
+    wanted = _beside_context(anchor, changed)
+    return choose([one for one in results.of(dataset, model) if _beside_context(one, changed) == wanted])
+
+
+def _beside_context(group: Group, changed: Collection[str]) -> dict[str, Any]:
+    """What a recipe says of everything but context and what a variant changes; defaults are written out."""
+    if not group.settings:
+        return {}
+    recipe = Recipe.from_dict(dict(group.settings)).with_values({"context": False})
+    return {key: value for key, value in flattened(recipe.to_dict()).items() if key not in changed}
 
 
 def _tests(ours: dict[str, Group], theirs: dict[str, Group], metric: str) -> dict[str, PairedTest | None]:
@@ -147,17 +178,50 @@ def comparison_table(results: Results, scope: str, metric: str) -> str | None:
     rows = [
         [
             one.pair.name if one.is_enough else f"{one.pair.name} †",
-            str(len(one.ours)),
-            f"**{signed(one.mean, 4)}**",
-            _interval(one.tests["t"]),
-            _wins(one),
-            *(p_value(one.p(test)) for test in TESTS),
+            *_figures(one),
             *(p_value(after[test].get(one.pair.name)) for test in TESTS),
         ]
         for one in compared
     ]
-    titles = ["settings", "mean difference", "95 %", "better / worse", "p, t", "p, Wilcoxon", "p, clustered"]
-    return table(["", *titles, "Holm, t", "Holm, Wilcoxon", "Holm, clustered"], rows)
+    return table(["", *_TITLES, "Holm, t", "Holm, Wilcoxon", "Holm, clustered"], rows)
+
+
+_TITLES = ("settings", "mean difference", "95 %", "better / worse", "p, t", "p, Wilcoxon", "p, clustered")
+
+
+def _figures(one: Compared) -> list[str]:
+    """What `_TITLES` says."""
+    tests = (p_value(one.p(test)) for test in TESTS)
+    return [
+        str(len(one.ours)),
+        f"**{signed(one.mean, 4)}**",
+        _interval(one.tests["t"]),
+        _wins(one),
+        *tests,
+    ]
+
+
+def seeds_table(results: Results, pair: Pair, metric: str) -> str | None:
+    """A pair by each three seeds alone, and by all: what was seen first, and what was run to see it again.
+
+    None where no setting has more than the first three.
+    """
+    blocks = [
+        range(first, first + ENOUGH_SEEDS) for first in range(0, _most_seeds(results, pair), ENOUGH_SEEDS)
+    ]
+    apart = [(block, compare(results, pair, "both", metric, block)) for block in blocks]
+    known = [(block, one) for block, one in apart if one is not None]
+    whole = compare(results, pair, "both", metric)
+    if len(known) < 2 or whole is None:
+        return None
+    rows = [[f"{block.start} to {block.stop - 1}", *_figures(one)] for block, one in known]
+    return table(["seeds", *_TITLES], [*rows, ["all", *_figures(whole)]])
+
+
+def _most_seeds(results: Results, pair: Pair) -> int:
+    """One more than the highest seed of either model."""
+    of_pair = (line["seed"] for line in results.lines if line["model"] in (pair.ours, pair.theirs))
+    return max(of_pair, default=-1) + 1
 
 
 def _interval(test: PairedTest | None) -> str:
@@ -194,5 +258,7 @@ __all__ = [
     "comparisons",
     "corrected",
     "hurt_list",
+    "like_with_like",
     "pairs",
+    "seeds_table",
 ]

@@ -12,7 +12,7 @@ from typing import Any
 from contextpool.bench.cells import SHIPPED, Cell, make_cell
 from contextpool.bench.models import Variant, joined_name, shipped_variants, variants_of
 from contextpool.errors import ConfigError, UnknownNameError, closest
-from contextpool.triples.catalog import GRAIL_NAMES, benchmark_names
+from contextpool.triples.catalog import GRAIL_NAMES, benchmark_names, refuse_unknown
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "inductive": tuple(f"grail/{name}" for name in GRAIL_NAMES),
@@ -79,6 +79,7 @@ def _matching(item: str) -> Sequence[str]:
     if item in GROUPS:
         return GROUPS[item]
     if not any(letter in item for letter in "*?["):
+        refuse_unknown(item)
         return [item]
     found = [name for name in benchmark_names() if fnmatchcase(name, item)]
     if not found:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from contextpool.bench.breakdown import (
+    context_bases,
     cost_table,
     gain_table,
     other_table,
@@ -17,12 +18,14 @@ from contextpool.bench.comparisons import (
     METRICS,
     SCOPES,
     TESTS,
+    Pair,
     comparison_table,
     comparisons,
     corrected,
     hurt_list,
+    seeds_table,
 )
-from contextpool.bench.models import RELEVANCE_CONTROL
+from contextpool.bench.models import CONTEXT, RELEVANCE_CONTROL, joined_name
 from contextpool.bench.plot_names import PLOTS
 from contextpool.bench.published import SETTINGS, benchmark_datasets, published
 from contextpool.bench.results import ENOUGH_SEEDS, Results
@@ -30,6 +33,7 @@ from contextpool.bench.tables import (
     ABLATION_ON,
     TITLES,
     ablation_table,
+    absent_rows,
     beyond_table,
     beyond_wins,
     cells,
@@ -91,6 +95,9 @@ def _paper_tables(results: Results) -> Iterator[str]:
         for metric in METRICS:
             yield f"### {TITLES[metric]}"
             yield paper_table(results, setting, metric)
+        absent = absent_rows(results, setting)
+        if absent:
+            yield f"Not run here: {', '.join(absent)}."
         yield "### What validation chose"
         yield choices_table(results, setting)
 
@@ -148,6 +155,12 @@ def _tests(results: Results) -> Iterator[str]:
     if not any_table:
         yield NOTHING
         return
+    for base in context_bases(results):
+        pair = Pair(joined_name(base, CONTEXT), joined_name(base, RELEVANCE_CONTROL))
+        apart = seeds_table(results, pair, "mrr")
+        if apart is not None:
+            yield f"### {pair.name}, MRR, by seeds"
+            yield apart
     hurt = hurt_list(results)
     yield "### Where context hurts"
     yield "\n".join(hurt) if hurt else "Nowhere among the settings that were run both ways."
@@ -182,16 +195,19 @@ def _where(results: Results) -> Iterator[str]:
 
 def _cost(results: Results) -> Iterator[str]:
     yield "## Search and cost"
-    yield "Medians over the trainings above; the searches are those that the recipes say they came from."
+    yield "Medians over the trainings above."
     yield cost_table(results) or NOTHING
+    spent = search_table(results.searches)
+    if spent is not None:
+        yield (
+            "Searches on the training side alone, from the folder's `trials` ([what came of them](recipes.md)); the "
+            "splits of a family share what was found:"
+        )
+        yield spent
     unequal = unequal_budgets(results)
     if unequal:
         yield "Not the same budget with and without context:"
         yield "\n".join(unequal)
-    spent = search_table(results.searches)
-    if spent is not None:
-        yield "Searches on the training side alone, from the folder's `trials` ([what came of them](recipes.md)):"
-        yield spent
 
 
 def _closing(results: Results) -> Iterator[str]:

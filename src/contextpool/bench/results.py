@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import mean, stdev
@@ -36,6 +36,11 @@ class Group:
     @property
     def is_enough(self) -> bool:
         return self.seeds >= ENOUGH_SEEDS
+
+    def with_seeds(self, seeds: Collection[int]) -> Group | None:
+        """The lines of these seeds alone; None where one of them is missing."""
+        lines = tuple(line for line in self.lines if line["seed"] in seeds)
+        return replace(self, lines=lines) if len(lines) == len(seeds) else None
 
     def values(self, metric: str) -> list[float]:
         """One figure for each seed."""
@@ -120,15 +125,21 @@ def choose(groups: Sequence[Group]) -> Group | None:
 def read_results(path: str | Path) -> Results:
     """Every line of a results folder (or of one file); of two lines with one key the later date counts."""
     path = Path(path)
-    files = sorted(file for file in path.glob("*.jsonl")) if path.is_dir() else [path]
-    files = [file for file in files if not file.name.endswith(".failed.jsonl")]
-    if path.suffix == ".jsonl" and not path.is_file():
-        raise DataError(f"{path}: there is no such file of results. Make it with `contextpool bench run`.")
-    lines = [line for file in files for line in _checked(file)]
+    lines = [line for file in results_files(path) for line in _checked(file)]
     folder = path if path.is_dir() else path.parent
     remarks = folder / "notes.md"
     text = remarks.read_text("utf-8").strip() if remarks.is_file() else ""
     return results_of(lines, text, read_searches(folder / FOLDER))
+
+
+def results_files(path: Path) -> list[Path]:
+    """The files of a results folder, without those of failures; or the one that is named."""
+    if not path.exists():
+        raise DataError(
+            f"{path}: there is no such folder or file of results. Make it with `contextpool bench run`."
+        )
+    found = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+    return [file for file in found if not file.name.endswith(".failed.jsonl")]
 
 
 def results_of(lines: Iterable[Line], remarks: str = "", searches: tuple[SearchCost, ...] = ()) -> Results:

@@ -11,6 +11,7 @@ from typing import Any
 
 from contextpool.bench.cells import Cell, Key
 from contextpool.bench.line import METRICS, Task, key_and_line
+from contextpool.bench.results import results_files
 from contextpool.errors import ConfigError, DataError, InputError, UnknownNameError
 from contextpool.jobs.lines import Line, LineFile, read_lines
 from contextpool.jobs.workers import Finished, run_jobs
@@ -78,6 +79,8 @@ def run_grid(
         ):
             _record(finished, lines, failures, summary, watcher)
         summary.left = len(queue.waiting)
+        if not failures.lines:
+            failures.path.unlink(missing_ok=True)
     return summary
 
 
@@ -130,22 +133,41 @@ def expected_seconds(key: Key, lines: Sequence[Line]) -> float:
 
 
 def find_line(what: str, results: str | Path) -> tuple[Line, Path]:
-    """A line by its number, as FILE:NUMBER, or by its key "dataset model recipe seed"; and its file."""
+    """A line by its number, as FILE:NUMBER, or by its key "dataset model recipe seed"; and its file.
+
+    A key is looked for in the file of results, then in the others of its folder; a folder has no line numbers.
+    """
     path, _, number = what.rpartition(":")
+    results = Path(results)
     if number.isdecimal() and path.endswith(".jsonl"):
         return _numbered(Path(path), int(number))
     if what.isdecimal():
-        return _numbered(Path(results), int(what))
+        if results.is_dir():
+            raise ConfigError(
+                f"--only is {what}, and {results} is a folder; name a file of it: FILE.jsonl:{what}."
+            )
+        return _numbered(results, int(what))
     parts = what.split()
     if len(parts) != 4 or not parts[3].isdecimal():
         raise ConfigError(
             f"--only is {what!r}; it is the number of a line, FILE.jsonl:NUMBER, or 'dataset model recipe seed'."
         )
     key = Key(parts[0], parts[1], parts[2], int(parts[3]))
-    found = key_and_line(read_lines(results))
-    if key not in found:
-        raise UnknownNameError("line", str(key), [str(known) for known in found], f"Looked in {results}.")
-    return dict(found[key]), Path(results)
+    known: list[str] = []
+    for file in _files_of(results):
+        found = key_and_line(read_lines(file))
+        if key in found:
+            return dict(found[key]), file
+        known += map(str, found)
+    folder = results if results.is_dir() else results.parent
+    raise UnknownNameError("line", str(key), known, f"Looked in the files of {folder}.")
+
+
+def _files_of(results: Path) -> list[Path]:
+    """The file of results first, where it is one, then the others of its folder."""
+    folder = results if results.is_dir() else results.parent
+    others = results_files(folder) if folder.is_dir() else []
+    return list(dict.fromkeys([*([] if results.is_dir() else [results]), *others]))
 
 
 def _numbered(path: Path, number: int) -> tuple[Line, Path]:

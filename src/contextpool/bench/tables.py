@@ -77,10 +77,20 @@ def paper_table(results: Results, setting: str, metric: str) -> str:
     return table([TITLES[metric], *columns()], rows)
 
 
+def _models(results: Results) -> list[str]:
+    """Models without context and with it, and none of the variants."""
+    return [model for model in results.models if split_name(model)[1] in ("", CONTEXT)]
+
+
 def _own_rows(results: Results, datasets: list[str]) -> list[str]:
-    """Models without context and with it, where they have a line in the setting."""
-    names = [model for model in results.models if split_name(model)[1] in ("", CONTEXT)]
-    return [model for model in names if any(results.of(dataset, model) for dataset in datasets)]
+    """Of `_models`, those with a line in the setting."""
+    return [model for model in _models(results) if any(results.of(dataset, model) for dataset in datasets)]
+
+
+def absent_rows(results: Results, setting: str) -> list[str]:
+    """Models with results elsewhere and no row in the tables of this setting."""
+    there = _own_rows(results, datasets_of(setting))
+    return [model for model in _models(results) if model not in there]
 
 
 def _beside(groups: list[Group | None], metric: str, targets: list[float]) -> list[str]:
@@ -111,7 +121,8 @@ def wins_text(results: Results) -> str:
     missing = sum(cell.ours is None for cell in all_cells)
     lines = [
         f"**{won} of {len(all_cells)}** cells above the best figure of any system in the paper, by a model with "
-        f"context, chosen by validation; {safe} of them with three seeds or more. {missing} cells are missing."
+        f"context, chosen by validation; {safe} of them with three seeds or more. {missing} of the "
+        f"{len(all_cells)} are missing."
     ]
     short = [cell for cell in all_cells if cell.ours is not None and not cell.is_won]
     if short:
@@ -233,5 +244,12 @@ def _paper_ablation(suffix: str) -> list[str]:
 def _ablation_cells(group: Group | None) -> list[str]:
     if group is None:
         return [mean_and_deviation(None, "mrr")] * 3
-    times = group.mean("train_seconds")
-    return [*(mean_and_deviation(group, metric) for metric in METRICS), seconds(times)]
+    return [*(mean_and_deviation(group, metric) for metric in METRICS), _time(group)]
+
+
+def _time(group: Group) -> str:
+    """Mean seconds, with what decides them: epochs and device."""
+    epochs = sorted({int(line["epochs"]) for line in group.lines})
+    span = str(epochs[0]) if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}"
+    devices = sorted({str(line.get("device")) for line in group.lines})
+    return f"{seconds(group.mean('train_seconds'))}, {span} epochs, {', '.join(devices)}"

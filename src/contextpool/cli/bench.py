@@ -118,6 +118,8 @@ def _grid(
     values: dict[str, Any] = {} if grid is None else read_grid(grid)
     lists = {"datasets": dataset, "models": model, "contexts": context, "recipes": recipe}
     values |= {key: tuple(given) for key, given in lists.items() if given}
+    if seed and seeds is not None:
+        raise ConfigError("--seed names seeds and --seeds counts them from 0; give one of the two.")
     if seed or seeds is not None:
         values["seeds"] = seeds_of(seed or seeds, "--seeds")
     if assign:
@@ -229,9 +231,12 @@ def report(
     """The page of results, from the lines alone: the paper's tables with ours beside every figure."""
     from contextpool.bench.report import report_text
     from contextpool.bench.results import read_results
+    from contextpool.errors import DataError
     from contextpool.triples.reader import atomic_file
 
     found = read_results(results)
+    if not found.lines:
+        raise DataError(f"{results}: there is no line of results. Make some with `contextpool bench run`.")
     for message in found.notes:
         note(message)
     text = report_text(found)

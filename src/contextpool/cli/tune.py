@@ -13,6 +13,7 @@ from contextpool.cli.train import DeviceOption, JsonOption, chosen_device, parse
 
 if TYPE_CHECKING:
     from contextpool.tune.search import Progress, Watcher
+    from contextpool.tune.space import Space
     from contextpool.tune.trial import Task
 
 
@@ -67,10 +68,12 @@ def tune(
 
     base = find_recipe(dataset, model, recipe, shipped_variants()).recipe
     changes = dict(parse_assignment(text) for text in assign or [])
+    searched = space_named(space or model)
+    _refuse_searched(changes, searched, space or model)
     config = search.SearchConfig(
         base.with_values({"dataset": dataset, **changes}),
         model,
-        space_named(space or model),
+        searched,
         select,
         sampler,
         seed,
@@ -95,6 +98,17 @@ def tune(
         )
     _write(progress, write_recipe)
     _tell(progress, path, write_recipe, as_json)
+
+
+def _refuse_searched(changes: dict[str, Any], space: Space, name: str) -> None:
+    from contextpool.errors import ConfigError
+
+    both = [parameter.key for parameter in space.parameters if parameter.key in changes]
+    if both:
+        raise ConfigError(
+            f"--set gives {', '.join(both)}, which the space {name!r} searches, so every trial would replace it. Leave "
+            "it out, or give a space without it with --space."
+        )
 
 
 def _write(progress: Progress, target: Path | None) -> None:

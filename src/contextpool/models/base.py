@@ -44,10 +44,15 @@ class LinkPredictor(nn.Module):
     def __init__(self, num_relations: int, config: Any = None, context: ContextConfig | None = None) -> None:
         """`num_relations` is R, `config` an instance of `config_class`; without context it is the plain model."""
         super().__init__()
-        if context is not None and not self.takes_context:
-            raise ConfigError(f"context: {self.name} takes none. Leave it out (context = false, --plain).")
+        self.check_context(context)
         self.num_relations = num_relations
         self.settings = config if config is not None else self.config_class()
+
+    @classmethod
+    def check_context(cls, context: ContextConfig | None) -> None:
+        """Refuse context where the model takes none."""
+        if context is not None and not cls.takes_context:
+            raise ConfigError(f"context: {cls.name} takes none. Leave it out (context = false, --plain).")
 
     @classmethod
     def for_graph(cls, graph: Graph, config: Any = None, context: ContextConfig | None = None) -> Self:

@@ -261,6 +261,12 @@ def load_dataset(
     return load_folder(located, name=entry.name, on_unknown=on_unknown)
 
 
+def refuse_unknown(name_or_folder: str) -> None:
+    """Refuse what is neither a name of the catalog nor a folder or source, without reading anything."""
+    if find_address(name_or_folder) is None and _as_folder(name_or_folder) is None:
+        find(name_or_folder)
+
+
 def _as_folder(name_or_folder: str | Path) -> Path | None:
     """The path that is meant, or None where a catalog name is."""
     path = Path(name_or_folder).expanduser()
