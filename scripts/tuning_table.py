@@ -1,13 +1,15 @@
-"""What grids of changes came to, from results/trials/*.jsonl, as tables for docs/recipes.md.
+"""What grids of changes came to, from results/trials/*.jsonl into docs/tuning.md.
 
-    python scripts/tuning_table.py
+    python scripts/tuning_table.py [--check]
 
-A column is a search that finished every change of its space; a row is a change, with its mean over the columns. The
-highest mean is bold: that is the rule by which the recipes were chosen.
+A column is a search that finished every change of its space; a row is a change, with its mean over the columns and
+what it gains over the recipe as it is, where that is one of the rows. The highest mean is bold: that is the rule by
+which the recipes were chosen.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections import defaultdict
@@ -17,11 +19,20 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
-from contextpool.bench.markdown import figure, table  # noqa: E402
+from contextpool.bench.markdown import figure, signed, table  # noqa: E402
 from contextpool.bench.searches import family_of_splits, read_search  # noqa: E402
 from contextpool.jobs.lines import Line  # noqa: E402
+from contextpool.recipe import Recipe  # noqa: E402
 
 TRIALS = ROOT / "results" / "trials"
+PAGE = ROOT / "docs" / "tuning.md"
+OPENING = """# What each change did
+
+<!-- Made by `python scripts/tuning_table.py` from results/trials/*.jsonl; `--check` compares. Do not edit. -->
+
+Changes to a recipe, one row each, by the MRR on what selects: a half of the training graph that shares no entity with
+the half that trains (pseudo-inductive), or validation queries. One seed a column; the halves differ with the seed.
+`as it is` changes nothing, and the gain is over it. [Recipes](recipes.md) says what was taken."""
 CHANGE = "together.change"
 Search = tuple[Line, list[Line]]
 """Header, trials."""
@@ -75,21 +86,49 @@ def heading(header: dict[str, Any]) -> str:
     return f"{header['dataset'].split('/')[-1]}, {header['rung_epochs'][-1]} epochs, seed {header['seed']}"
 
 
+def unchanged(header: dict[str, Any]) -> str | None:
+    """The change that says what the recipe has already, None where there is none."""
+    base = Recipe.from_dict(header["base"])
+    for change in changes_of(header):
+        recipe = base.with_values(change)
+        if (recipe.model_config(), recipe.train, recipe.context) == (
+            base.model_config(),
+            base.train,
+            base.context,
+        ):
+            return told(change)
+    return None
+
+
 def grid_table(searches: list[Search]) -> str:
     average = means(searches)
-    best = max(average.values())
+    best, same = max(average.values()), unchanged(searches[0][0])
     rows = []
     columns = [{told(line["values"][CHANGE]): line["valid_mrr"] for line in trials} for _, trials in searches]
     for change, mean in average.items():
         shown = f"**{figure(mean)}**" if mean == best else figure(mean)
-        rows.append([change, shown, *(figure(column[change]) for column in columns)])
-    return table(["change", "mean", *(heading(header) for header, _ in searches)], rows)
+        gain = "" if same is None else signed(mean - average[same])
+        name = "as it is" if change == same else change
+        rows.append([name, shown, gain, *(figure(column[change]) for column in columns)])
+    return table(["change", "mean", "gain", *(heading(header) for header, _ in searches)], rows)
+
+
+def page_text(folder: Path) -> str:
+    parts = [OPENING]
+    for (family, model, base, _), searches in sorted(grids(folder).items()):
+        parts += [f"## {model} on {family}, by {searches[0][0]['select']}", f"Changes to `{base}`:"]
+        parts.append(grid_table(searches))
+    return "\n\n".join(parts) + "\n"
 
 
 def main() -> None:
-    for (family, model, base, _), searches in sorted(grids(TRIALS).items()):
-        print(f"\n### {model} on {family}, by {searches[0][0]['select']}\n\nChanges to `{base}`:\n")
-        print(grid_table(searches))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where the page is stale")
+    text = page_text(TRIALS)
+    if not parser.parse_args().check:
+        PAGE.write_text(text, "utf-8")
+    elif not PAGE.is_file() or PAGE.read_text("utf-8") != text:
+        sys.exit(f"{PAGE}: the page is not what the trials say. Run python scripts/tuning_table.py.")
 
 
 if __name__ == "__main__":

@@ -41,11 +41,24 @@ def test_means_of_complete_searches(script: ModuleType, tmp_path: Path) -> None:
     search(tmp_path / "failed.jsonl", 3, {"wide": (WIDE, 0.9), "deep": (DEEP, None)})
     (found,) = script.grids(tmp_path).values()
     assert script.grid_table(found).splitlines() == [
-        "| change | mean | nell_v2, 3 epochs, seed 0 | nell_v2, 3 epochs, seed 1 |",
-        "| --- | --: | --: | --: |",
-        "| `model.dim = 64` | **.450** | .400 | .500 |",
-        "| `model.layers = 8` | .400 | .500 | .300 |",
+        "| change | mean | gain | nell_v2, 3 epochs, seed 0 | nell_v2, 3 epochs, seed 1 |",
+        "| --- | --: | --: | --: | --: |",
+        "| `model.dim = 64` | **.450** |  | .400 | .500 |",
+        "| `model.layers = 8` | .400 |  | .500 | .300 |",
     ]
+
+
+def test_a_change_to_what_is_there_is_the_recipe_as_it_is(script: ModuleType, tmp_path: Path) -> None:
+    search(tmp_path / "a.jsonl", 0, {"wide": (WIDE, 0.4), "deep": (DEEP, 0.5)}, layers=8)
+    (found,) = script.grids(tmp_path).values()
+    assert script.grid_table(found).splitlines()[2:] == [
+        "| `model.dim = 64` | .400 | −.100 | .400 |",
+        "| as it is | **.500** | +.000 | .500 |",
+    ]
+
+
+def test_the_page_is_what_the_trials_say(script: ModuleType) -> None:
+    assert script.PAGE.read_text("utf-8") == script.page_text(script.TRIALS)
 
 
 def test_changes_to_another_base_are_another_table(script: ModuleType, tmp_path: Path) -> None:

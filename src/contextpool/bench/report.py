@@ -156,11 +156,12 @@ def _tests(results: Results) -> Iterator[str]:
         yield NOTHING
         return
     for base in context_bases(results):
-        pair = Pair(joined_name(base, CONTEXT), joined_name(base, RELEVANCE_CONTROL))
-        apart = seeds_table(results, pair, "mrr")
-        if apart is not None:
-            yield f"### {pair.name}, MRR, by seeds"
-            yield apart
+        for suffix in ("", RELEVANCE_CONTROL):
+            pair = Pair(joined_name(base, CONTEXT), joined_name(base, suffix))
+            apart = seeds_table(results, pair, "mrr")
+            if apart is not None:
+                yield f"### {pair.name}, MRR, by seeds"
+                yield apart
     hurt = hurt_list(results)
     yield "### Where context hurts"
     yield "\n".join(hurt) if hurt else "Nowhere among the settings that were run both ways."
