@@ -122,6 +122,16 @@ def test_a_line_of_something_else_is_refused_by_its_number(tmp_path: Path) -> No
             read_results(tmp_path / missing)
 
 
+def test_a_default_that_is_written_out_is_the_same_recipe() -> None:
+    def beside(model: dict[str, Any], **context: Any) -> Any:
+        settings = {"dataset": "world", "model": {"name": "nbfnet", **model}, "context": context or None}
+        return results_of([line(settings=settings)]).groups[0].beside_context
+
+    assert beside({"layers": 6}, gate=True) == beside({})
+    assert beside({"layers": 4}) != beside({})
+    assert beside({})["train.epochs"] > 0
+
+
 def test_a_group_has_the_lines_of_some_seeds_or_is_none() -> None:
     (group,) = results_of([line(seed=seed, mrr=0.1 * seed) for seed in range(5)]).groups
     some = group.with_seeds(range(1, 4))

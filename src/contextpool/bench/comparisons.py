@@ -8,11 +8,10 @@ versions of a family overlap; each corrected by Holm over all comparisons of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from contextpool.bench.grid import flattened
 from contextpool.bench.markdown import figure, p_value, signed, table
 from contextpool.bench.models import (
     CONTEXT,
@@ -33,7 +32,6 @@ from contextpool.evaluate.significance import (
     paired_t_test,
     wilcoxon_test,
 )
-from contextpool.recipe import Recipe
 
 SCOPES = (*SETTINGS, "both")
 TESTS = ("t", "wilcoxon", "clustered")
@@ -134,16 +132,14 @@ def like_with_like(results: Results, dataset: str, model: str) -> Group | None:
     if suffix in ("", CONTEXT) or anchor is None:
         return results.chosen(dataset, model)
     changed = shipped_variants()[suffix].values if suffix in shipped_variants() else {}
-    wanted = _beside_context(anchor, changed)
-    return choose([one for one in results.of(dataset, model) if _beside_context(one, changed) == wanted])
+    wanted = _without(anchor.beside_context, changed)
+    return choose(
+        [one for one in results.of(dataset, model) if _without(one.beside_context, changed) == wanted]
+    )
 
 
-def _beside_context(group: Group, changed: Collection[str]) -> dict[str, Any]:
-    """What a recipe says of everything but context and what a variant changes; defaults are written out."""
-    if not group.settings:
-        return {}
-    recipe = Recipe.from_dict(dict(group.settings)).with_values({"context": False})
-    return {key: value for key, value in flattened(recipe.to_dict()).items() if key not in changed}
+def _without(values: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key not in keys}
 
 
 def _tests(ours: dict[str, Group], theirs: dict[str, Group], metric: str) -> dict[str, PairedTest | None]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 from contextpool.bench.cells import Key
+from contextpool.bench.grid import flattened
 from contextpool.bench.searches import FOLDER, SearchCost, read_searches
 from contextpool.errors import DataError
 from contextpool.jobs.lines import Line, read_lines
+from contextpool.recipe import Recipe
 
 ENOUGH_SEEDS = 3
 """With fewer, a figure is flagged, and a recipe is chosen only where none has as many."""
@@ -65,6 +67,15 @@ class Group:
         """The recipe, as the lines hold it."""
         found: Mapping[str, Any] = self.lines[0].get("settings") or {}
         return found
+
+    @cached_property
+    def beside_context(self) -> Mapping[str, Any]:
+        """What the recipe says of everything but context, by dotted keys, with the defaults of today written out."""
+        if not self.settings:
+            return {}
+        recipe = Recipe.from_dict(self.settings)
+        model = {"name": recipe.model, **asdict(recipe.model_config())}
+        return flattened({"model": model, "train": asdict(recipe.train)})
 
 
 @dataclass(frozen=True)
