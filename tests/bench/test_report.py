@@ -11,7 +11,14 @@ import pytest
 
 from bench.small import line
 from bench.test_comparisons import lines_of
-from contextpool.bench.breakdown import budgets, gain_table, gains, threshold_table, unequal_budgets
+from contextpool.bench.breakdown import (
+    budgets,
+    gain_table,
+    gains,
+    parts_table,
+    threshold_table,
+    unequal_budgets,
+)
 from contextpool.bench.markdown import figure, mean_and_deviation, p_value, signed
 from contextpool.bench.models import RELEVANCE_CONTROL
 from contextpool.bench.plots import write_plots
@@ -209,6 +216,17 @@ def test_models_without_a_row_are_named() -> None:
     )
     assert absent_rows(results, "inductive") == ["redgnn+cp"]
     assert absent_rows(results, "transductive") == ["nbfnet"]
+
+
+def test_parts_of_context_stand_between_none_and_all() -> None:
+    models = {"nbfnet": 0.1, "nbfnet+bare": 0.2, "nbfnet+gate": 0.3, "nbfnet+cp": 0.4}
+    lines = [line(model=model, mrr=mrr, seed=seed) for model, mrr in models.items() for seed in range(3)]
+    table = parts_table(results_of(lines), "nbfnet")
+    assert table is not None
+    assert table.splitlines()[0] == "|  | +bare | +mass | +gate | +arrive | +cp |"
+    shown = [cell.split(" ")[0] for cell in table.splitlines()[2].strip("| ").split(" | ")]
+    assert shown == ["grail/fb237_v1", ".200", "missing", ".300", "missing", ".400"]
+    assert parts_table(results_of([one for one in lines if "gate" not in one["model"]]), "nbfnet") is None
 
 
 def test_times_of_the_ablation_say_epochs_and_device() -> None:

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
-from contextpool.bench.comparisons import Pair, compare
+from contextpool.bench.comparisons import Pair, compare, like_with_like
 from contextpool.bench.markdown import MISSING, figure, mean_and_deviation, signed, table
-from contextpool.bench.models import CONTEXT, joined_name, split_name
+from contextpool.bench.models import BARE, CONTEXT, PARTS, joined_name, split_name
 from contextpool.bench.published import benchmark_datasets
 from contextpool.bench.results import Group, Results
 from contextpool.bench.searches import SearchCost
@@ -79,6 +79,19 @@ def gain_table(results: Results, scope: str, slices: str, than: str = "") -> str
         for what in ("answers", f"+{than}" if than else "plain", "+cp", "gain")
     ]
     return table([title, *heads], rows)
+
+
+def parts_table(results: Results, base: str) -> str | None:
+    """Settings down, parts of context across, from none to all of the same recipe; None where no part was run alone."""
+    rows = []
+    for dataset in benchmark_datasets():
+        found = {
+            suffix: like_with_like(results, dataset, joined_name(base, suffix))
+            for suffix in (BARE, *PARTS, CONTEXT)
+        }
+        if any(found[part] is not None for part in PARTS):
+            rows.append([dataset, *(mean_and_deviation(group, "mrr") for group in found.values())])
+    return table(["", *(f"+{suffix}" for suffix in (BARE, *PARTS, CONTEXT))], rows) if rows else None
 
 
 def context_bases(results: Results) -> list[str]:

@@ -18,6 +18,8 @@ STREAMS = "streams"
 """The suffix of a model with pooled streams, which the controls are made from."""
 CONTROLS = ("dup", "random", "shuffled", "complement")
 """Suffixes of models that have the pooled streams' parameters and none of their meaning."""
+PARTS = ("mass", "gate", "arrive")
+"""Suffixes of models with one part of the context of +cp alone."""
 BARE, WIDE, RELEVANCE_CONTROL = "bare", "wide", "shuffled-relevance"
 WITHOUT_CONTEXT = (BARE, WIDE)
 """Suffixes of models with the recipe of +cp and none of its context: with one stream, or with as many as are pooled."""

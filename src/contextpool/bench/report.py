@@ -10,6 +10,7 @@ from contextpool.bench.breakdown import (
     cost_table,
     gain_table,
     other_table,
+    parts_table,
     search_table,
     threshold_table,
     unequal_budgets,
@@ -138,11 +139,12 @@ def _tests(results: Results) -> Iterator[str]:
         "Ours minus theirs, seeds averaged first, a setting is one difference. Two-sided p-values: Student's t, "
         "Wilcoxon's signed ranks, and t with settings clustered by family (FB, NELL, WN; three clusters, so "
         "strict). Holm: corrected over all rows of the table. `+cp` is context as the chosen recipe uses it, "
-        "`+bare` the same recipe without context, `+wide` that with three streams of the full graph, "
-        "`+shuffled-relevance` with the relevance of other relations, `+walk` the paper's hard pooling alone, "
-        "`+streams` both; `+dup`, `+random`, `+shuffled` and `+complement` are controls of the pooled streams with the "
-        "same parameters: `+cp` with two more streams of something else, so `+cp` against them tells what more streams "
-        f"are worth. †: some figure has fewer than {ENOUGH_SEEDS} seeds."
+        "`+gate`, `+arrive` and `+mass` (of a random walk) one part of it alone, `+bare` the same recipe without "
+        "context, `+wide` that with three streams of the full graph, `+shuffled-relevance` with the relevance of other "
+        "relations, `+walk` the paper's hard pooling alone, `+streams` both; `+dup`, `+random`, `+shuffled` and "
+        "`+complement` are controls of the pooled streams with the same parameters: `+cp` with two more streams of "
+        "something else, so `+cp` against them tells what more streams are worth. †: some figure has fewer than "
+        f"{ENOUGH_SEEDS} seeds."
     )
     any_table = False
     for scope in reversed(SCOPES):
@@ -156,6 +158,10 @@ def _tests(results: Results) -> Iterator[str]:
         yield NOTHING
         return
     for base in context_bases(results):
+        parts = parts_table(results, base)
+        if parts is not None:
+            yield f"### One part of context at a time, {base}, MRR"
+            yield parts
         for suffix in ("", RELEVANCE_CONTROL):
             pair = Pair(joined_name(base, CONTEXT), joined_name(base, suffix))
             apart = seeds_table(results, pair, "mrr")
