@@ -53,7 +53,7 @@ def test_families_are_those_of_the_benchmark() -> None:
 
 
 def test_context_is_compared_with_none_and_each_control_and_other_variants_with_none() -> None:
-    suffixes = ("", "+cp", "+dup", "+walk", "+shuffled", "+wide")
+    suffixes = ("", "+cp", "+dup", "+walk", "+shuffled", "+wide", "+gate")
     models = (*(f"nbfnet{suffix}" for suffix in suffixes), "redgnn+cp", "redgnn")
     results = results_of([line(model=model) for model in models])
     assert [pair.name for pair in pairs(results)] == [

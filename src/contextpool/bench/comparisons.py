@@ -17,6 +17,7 @@ from contextpool.bench.models import (
     CONTEXT,
     CONTEXT_CONTROLS,
     CONTROLS,
+    PARTS,
     STREAMS,
     WITHOUT_CONTEXT,
     joined_name,
@@ -86,7 +87,7 @@ class Compared:
 
 def pairs(results: Results) -> list[Pair]:
     """Context against none and against each control; every other variant against none, and against its own recipe
-    with none, as it is and widened, where those were run; see `like_with_like`.
+    with none, as it is and widened, where those were run; see `like_with_like`. Parts of context have a table instead.
     """
     bases = sorted({split_name(model)[0] for model in results.models})
     return [pair for base in bases for pair in _pairs_of(results, base)]
@@ -95,7 +96,7 @@ def pairs(results: Results) -> list[Pair]:
 def _pairs_of(results: Results, base: str) -> list[Pair]:
     with_context = joined_name(base, CONTEXT)
     suffixes = {split_name(model)[1] for model in results.models if split_name(model)[0] == base}
-    others = sorted(suffixes - {"", CONTEXT, *CONTROLS, *CONTEXT_CONTROLS})
+    others = sorted(suffixes - {"", CONTEXT, *CONTROLS, *CONTEXT_CONTROLS, *PARTS})
     found = [Pair(with_context, base)]
     contexts = [with_context] + [joined_name(base, STREAMS)] * (STREAMS in suffixes)
     controls = [joined_name(base, control) for control in CONTROLS if control in suffixes]
