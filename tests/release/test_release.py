@@ -98,7 +98,9 @@ def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     subprocess.run([*build, "sdist"], cwd=REPOSITORY, check=True, capture_output=True)
     (packed,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(packed) as archive:
-        archive.extractall(tmp_path, filter="data")
+        if hasattr(tarfile, "data_filter"):  # Python 3.11.4 and later
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(tmp_path)
     source = tmp_path / f"contextpool-{cp.__version__}"
     assert {"Makefile", "Dockerfile", "constraints.txt", "tests", "docs", "examples"} <= {
         entry.name for entry in source.iterdir()
