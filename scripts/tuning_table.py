@@ -23,6 +23,7 @@ from contextpool.bench.markdown import figure, signed, table  # noqa: E402
 from contextpool.bench.searches import family_of_splits, read_search  # noqa: E402
 from contextpool.jobs.lines import Line  # noqa: E402
 from contextpool.recipe import Recipe  # noqa: E402
+from contextpool.recipe_file import canonical  # noqa: E402
 
 TRIALS = ROOT / "results" / "trials"
 PAGE = ROOT / "docs" / "tuning.md"
@@ -89,15 +90,8 @@ def heading(header: dict[str, Any]) -> str:
 def unchanged(header: dict[str, Any]) -> str | None:
     """The change that says what the recipe has already, None where there is none."""
     base = Recipe.from_dict(header["base"])
-    for change in changes_of(header):
-        recipe = base.with_values(change)
-        if (recipe.model_config(), recipe.train, recipe.context) == (
-            base.model_config(),
-            base.train,
-            base.context,
-        ):
-            return told(change)
-    return None
+    same = (change for change in changes_of(header) if canonical(base.with_values(change)) == canonical(base))
+    return next(map(told, same), None)
 
 
 def grid_table(searches: list[Search]) -> str:

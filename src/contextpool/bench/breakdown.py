@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
@@ -183,13 +182,14 @@ def unequal_budgets(results: Results) -> list[str]:
 
 def _unequal_searches(results: Results) -> list[str]:
     """Families of datasets whose searches with and without context were of different sizes; a line each."""
-    spent: Counter[tuple[str, str]] = Counter()
-    for search in results.searches:
-        spent[search.family, search.model] += search.trainings
+    found = _by_family_and_model(results.searches)
     told = []
     for base in context_bases(results):
-        for family in sorted({family for family, _ in spent}):
-            without, within = (spent[family, model] for model in (base, joined_name(base, CONTEXT)))
+        for family in sorted({family for family, _ in found}):
+            without, within = (
+                sum(search.trainings for search in found.get((family, model), []))
+                for model in (base, joined_name(base, CONTEXT))
+            )
             if without != within:
                 told.append(f"- {family}, {base}: {without} trainings without context, {within} with it")
     return told
@@ -214,11 +214,15 @@ def _trials(group: Group) -> int:
     return sum(search["trials"] for search in searches)
 
 
+def _by_family_and_model(searches: Iterable[SearchCost]) -> dict[tuple[str, str], list[SearchCost]]:
+    found: dict[tuple[str, str], list[SearchCost]] = {}
+    for search in searches:
+        found.setdefault((search.family, search.model), []).append(search)
+    return found
+
+
 def search_table(searches: Iterable[SearchCost]) -> str | None:
     """A row for each family and model; None where nothing was searched."""
-    by_model: dict[tuple[str, str], list[SearchCost]] = {}
-    for search in searches:
-        by_model.setdefault((search.family, search.model), []).append(search)
     rows = [
         [
             family,
@@ -227,7 +231,7 @@ def search_table(searches: Iterable[SearchCost]) -> str | None:
             str(sum(search.trainings for search in group)),
             f"{sum(search.seconds for search in group) / 3600:.1f}",
         ]
-        for (family, model), group in sorted(by_model.items())
+        for (family, model), group in sorted(_by_family_and_model(searches).items())
     ]
     titles = ["family", "model", "searches", "trainings", "hours of training"]
     return table(titles, rows) if rows else None
