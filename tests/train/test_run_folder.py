@@ -77,7 +77,7 @@ def test_files_are_for_people_too_and_always_the_same(tmp_path: Path):
         if file != ".lock":
             assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
     assert '  "lebt in Köln"' in (tmp_path / "one" / "relations.json").read_text("utf-8")
-    assert json.loads((tmp_path / "one" / "config.json").read_text("utf-8"))["schema_version"] == 1
+    assert json.loads((tmp_path / "one" / "config.json").read_text("utf-8"))["schema_version"] == 2
 
 
 def test_what_is_not_there_is_named(tmp_path: Path):
@@ -153,9 +153,9 @@ def change_config(folder: Path, **changes: Any) -> None:
 
 def test_a_newer_schema_is_refused_by_name(tmp_path: Path):
     RunFolder.create(tmp_path, CONFIG).close()
-    change_config(tmp_path, schema_version=2, written_by="contextpool 9.1")
+    change_config(tmp_path, schema_version=3, written_by="contextpool 9.1")
     with pytest.raises(
-        CheckpointError, match=r"schema version 2, written by 'contextpool 9\.1'.*Upgrade contextpool"
+        CheckpointError, match=r"schema version 3, written by 'contextpool 9\.1'.*Upgrade contextpool"
     ):
         RunFolder.open(tmp_path)
 
@@ -170,6 +170,7 @@ def test_an_older_schema_without_migration_is_refused_by_name(version: int, tmp_
 
 def test_an_older_schema_is_migrated_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     RunFolder.create(tmp_path, {"hops": 3}).close()
+    change_config(tmp_path, schema_version=1)
     monkeypatch.setattr(_schema, "SCHEMA_VERSION", 3)
     monkeypatch.setitem(
         _schema.MIGRATIONS, 1, lambda old: {**old, "config": {"layers": old["config"]["hops"]}}
@@ -378,3 +379,17 @@ def test_a_creation_that_fails_anywhere_can_be_repeated(tmp_path: Path):
             RunFolder.create(folder, {})
         RunFolder.create(folder, {"again": True}, overwrite=True).close()
         assert RunFolder.open(folder).config == {"again": True}
+
+
+def test_a_run_of_schema_1_loses_settings_that_are_gone_and_is_refused_where_it_turned_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(_schema.REMOVED, "context", {"forgotten": 0.5})
+    recipe: dict[str, Any] = {"context": {"gate": True, "forgotten": 0.5}, "train": {}}
+    RunFolder.create(tmp_path, {"recipe": recipe}).close()
+    change_config(tmp_path, schema_version=1)
+    assert RunFolder.open(tmp_path).config["recipe"]["context"] == {"gate": True}
+    recipe["context"]["forgotten"] = 0.7
+    change_config(tmp_path, config={"recipe": recipe})
+    with pytest.raises(CheckpointError, match=r"context\.forgotten was turned in this run"):
+        RunFolder.open(tmp_path)

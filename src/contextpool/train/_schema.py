@@ -12,12 +12,33 @@ from contextpool.train._files import is_folder, is_there, read_json, shown
 from contextpool.train._json import readable_json
 from contextpool.train._layout import CONFIG, RUN_FORMAT
 
-SCHEMA_VERSION = 1
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
-"""From a schema version to the next: takes and returns the content of config.json."""
-
 # By name, because the root package imports every stage for type checkers, and this stage may not know them.
 _RELEASE = f"contextpool {importlib.import_module('contextpool').__version__}"
+
+SCHEMA_VERSION = 2
+REMOVED: dict[str, dict[str, Any]] = {"model": {}, "context": {}, "train": {}}
+"""Settings that schema 1 had and schema 2 does not, by table, each with the only value that still means something."""
+
+
+def _without_removed_settings(content: dict[str, Any]) -> dict[str, Any]:
+    """Schema 1 to 2: settings that no result turned are gone; a run that turned one is refused by name."""
+    config = content.get("config")
+    recipe = config.get("recipe") if isinstance(config, dict) else None
+    for table, removed in REMOVED.items():
+        values = recipe.get(table) if isinstance(recipe, dict) else None
+        if not isinstance(values, dict):
+            continue
+        for key, default in removed.items():
+            if values.pop(key, default) != default:
+                raise CheckpointError(
+                    f"{CONFIG}: {table}.{key} was turned in this run, and {_RELEASE} no longer has that setting. "
+                    "Load the run with the release that wrote it, or train again."
+                )
+    return content
+
+
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _without_removed_settings}
+"""From a schema version to the next: takes and returns the content of config.json."""
 
 
 def config_text(config: Mapping[str, Any], path: Path) -> str:
