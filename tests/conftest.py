@@ -11,8 +11,17 @@ from hypothesis import HealthCheck, settings
 
 from support import SOAK
 
-settings.register_profile("ci", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("soak", parent=settings.get_profile("ci"), max_examples=2_000)
+settings.register_profile(  # the same examples every time
+    "ci",
+    deadline=None,
+    max_examples=100,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(  # explores: what it finds becomes an explicit example
+    "soak", parent=settings.get_profile("ci"), max_examples=2_000, derandomize=False
+)
 settings.load_profile("soak" if SOAK else "ci")
 
 
