@@ -7,22 +7,37 @@ reaches a model for a query with its edge hidden has to be what that smaller gra
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from contextpool.context.families import mine_families
+import contextpool as cp
 from contextpool.context.neighbors import SelfPolicy, mine_context
 from contextpool.context.statistics import Statistics
+from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import RelationVocabulary
 from contextpool.models.base import LinkPredictor
 from contextpool.pool.batch import BatchBuilder, ContextConfig, QueryBatch, ViewConfig
 from contextpool.pool.expand import expand
 from contextpool.pool.propagation import build_propagation
+from contextpool.train.config import TrainConfig
+from contextpool.train.loop import Trainer
+from contextpool.train.queries import TrainingQueries
 from contextpool.triples.catalog import load_dataset
-from learning_worlds import CONTEXTS, VIEWS, ask, new_model, random_graph, without_fact
+from learning_worlds import (
+    CONTEXTS,
+    SMALL,
+    VIEWS,
+    ask,
+    family_dataset,
+    new_model,
+    random_graph,
+    without_fact,
+)
 from learning_worlds import one_thread as one_thread
 from support import SOAK, amount, benchmark_folder
 
@@ -35,7 +50,6 @@ FAMILIES = tuple(
 )
 CLOSE_TO_RATIOS = tuple(ViewConfig(*both) for both in ((0.49, 0.0), (0.0, 0.49), (0.32, 0.0), (0.3, 0.3)))
 """Thresholds just below a half and a third, which are frequent in small graphs: one fact decides often."""
-BY_ALGORITHM = [pytest.param(VIEWS, id="neighbors"), pytest.param(FAMILIES, id="families")]
 
 
 def graphs(first: int = 0) -> list[Graph]:
@@ -162,15 +176,9 @@ def assert_same_bits(batch: QueryBatch, query: int, honest: QueryBatch) -> None:
 
 
 @pytest.mark.parametrize("self_policy", ["exclude", "keep"])
-@pytest.mark.parametrize(
-    "views",
-    [pytest.param(CLOSE_TO_RATIOS, id="neighbors"), pytest.param(FAMILIES, id="families")],
-)
-def test_thresholds_are_decided_without_the_fact(
-    views: tuple[ViewConfig, ...], self_policy: SelfPolicy
-) -> None:
+def test_thresholds_are_decided_without_the_fact(self_policy: SelfPolicy) -> None:
     """What the hidden fact adds to the counts decides nothing: the context is mined as if it had never been."""
-    context = ContextConfig(views=views, hops=3, self_policy=self_policy)
+    context = ContextConfig(views=CLOSE_TO_RATIOS, hops=3, self_policy=self_policy)
     for graph in [*graphs(500), *graphs(700), *(with_many_relations(graph) for graph in graphs(600)[::4])]:
         head, relation, edge = queries(graph)
         batch = BatchBuilder(graph, LAYERS, context).build(head, relation, edge)
@@ -183,13 +191,8 @@ def pooled_on(graph: Graph, head: Tensor, relation: Tensor, context: ContextConf
     """Mined and walked on the graph itself, by the functions that anybody may call."""
     hops = []
     for view in context.views:
-        if view.algorithm == "neighbors":
-            mined = mine_context(graph, view.min_precision, view.min_recall, self=context.self_policy)
-            hops.append(expand(graph, mined, head, relation, context.hops).hops)
-        else:
-            measure = "recall" if view.algorithm == "families-recall" else "precision"
-            families = mine_families(graph, measure=measure, threshold=0.3, sizes=view.sizes)
-            hops.append(expand(graph, families, head, relation, context.hops).hops)
+        mined = mine_context(graph, view.min_precision, view.min_recall, self=context.self_policy)
+        hops.append(expand(graph, mined, head, relation, context.hops).hops)
     return QueryBatch(build_propagation(graph, head, relation, LAYERS, views=hops))
 
 
@@ -200,9 +203,38 @@ def with_many_relations(graph: Graph) -> Graph:
 
 
 @pytest.mark.parametrize("name", TRAINED)
-@pytest.mark.parametrize("views", BY_ALGORITHM)
-def test_scores_with_views(name: str, views: tuple[ViewConfig, ...]) -> None:
-    assert_no_leak(name, ContextConfig(views=views, hops=2))
+def test_scores_with_views(name: str) -> None:
+    assert_no_leak(name, ContextConfig(views=VIEWS, hops=2))
+
+
+@pytest.mark.parametrize("view", FAMILIES, ids=lambda view: view.algorithm)
+def test_families_are_not_trained_where_a_query_is_a_fact(view: ViewConfig, tmp_path: Path) -> None:
+    """A fact would count in the families that it is answered with."""
+    context = ContextConfig(views=(VIEWS[0], view), hops=2)
+    for inductive in (False, True):
+        with pytest.raises(ConfigError, match=r"Algorithm 1.*training queries are facts.*neighbors"):
+            cp.train(family_dataset(inductive), "redgnn", context, output=tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+
+
+def test_a_trainer_refuses_families_where_a_query_is_a_fact() -> None:
+    data, context = family_dataset(), ContextConfig(views=FAMILIES, hops=2)
+    graph = Graph.from_triples(data.training_graph)
+    queries = TrainingQueries.of(data.training_queries, graph, data.training_filter)
+    model, builder = new_model("redgnn", graph, context), BatchBuilder(graph, LAYERS, context)
+    with pytest.raises(ConfigError, match=f"{len(queries)} training queries are facts"):
+        Trainer(model, queries, builder, TrainConfig(epochs=1), lambda _: 0.0)
+
+
+def test_families_are_trained_where_facts_and_queries_are_apart() -> None:
+    """As published for transductive settings: train.txt asks, facts.txt is walked."""
+    whole = family_dataset()
+    parts = np.arange(len(whole.training_graph)) % 3 == 0
+    facts, asked = whole.training_graph.select(~parts), whole.training_graph.select(parts)
+    dataset = replace(whole, facts=facts, train=asked)
+    options = {"settings": SMALL["redgnn"], "train": {"queries": "train", "epochs": 1}}
+    predictor = cp.train(dataset, "redgnn", ContextConfig(views=FAMILIES, hops=2), **options)
+    assert 0 <= cp.evaluate(predictor, dataset).mrr <= 1
 
 
 # relevance
@@ -235,9 +267,9 @@ def test_an_edge_in_plain_sight_would_be_noticed() -> None:
     assert dishonest_difference(None, hide=False) > 1e-2
 
 
-@pytest.mark.parametrize("way", ["gate", "arrive", "views", "families"])
+@pytest.mark.parametrize("way", ["gate", "arrive", "views"])
 def test_counts_that_keep_the_hidden_fact_would_be_noticed(way: str) -> None:
-    config = ContextConfig(views=FAMILIES, hops=2) if way == "families" else CONTEXTS[way]
+    config = CONTEXTS[way]
     assert config is not None
     assert dishonest_difference(replace(config, leave_one_out=False), hide=True) > 1e-2
 
@@ -271,7 +303,7 @@ def test_no_leak_on_a_benchmark(name: str, monkeypatch: pytest.MonkeyPatch) -> N
         : 3 if name.startswith("full/") else amount(3, 30)
     ]
     head, relation = graph.edge_head[edge].long(), graph.edge_relation[edge].long()
-    context = ContextConfig(views=(*VIEWS, *FAMILIES), hops=2, gate=True, arrive=True)
+    context = ContextConfig(views=VIEWS, hops=2, gate=True, arrive=True)
     models = [new_model(kind, graph, context) for kind in TRAINED]
     builder = BatchBuilder(graph, LAYERS, context)
     hiding = [ask(model, builder, head, relation, edge) for model in models]

@@ -36,7 +36,7 @@ from contextpool.train.queries import TrainingQueries
 from contextpool.train.run_folder import RunFolder
 from contextpool.train.tracking import OnEvent, Tracker, chosen_tracker, tracked
 from contextpool.triples.catalog import load_dataset
-from contextpool.triples.dataset import Dataset, Protocol
+from contextpool.triples.dataset import Dataset, Protocol, joined
 from contextpool.triples.store import Triples
 
 ProgressCallback = Callable[[Progress], None]
@@ -152,7 +152,11 @@ def _opened(
 def _check_trainable(recipe: Recipe, dataset: Dataset, processes: Processes) -> None:
     """Settings, queries, and one process for a model that learns by looking: each would find something else."""
     recipe.model_config()
-    dataset.with_queries(recipe.train.queries)
+    chosen = dataset.with_queries(recipe.train.queries)
+    if recipe.context is not None:
+        graph, queries = chosen.training_graph, chosen.training_queries
+        shared = len(graph) + len(queries) - len(joined([graph, queries]))
+        recipe.context.check_training(shared, dataset.name)
     if processes.are_several and model_class(recipe.model).learn is not LinkPredictor.learn:
         raise ConfigError(
             f"model = {recipe.model!r} learns by looking at the graph, not by gradient, and does so in one process; "

@@ -142,7 +142,7 @@ def weights_after_five_steps(name: str, context: ContextConfig | None, device: s
 @pytest.mark.gpu
 @pytest.mark.skipif(not HAS_DETERMINISTIC, reason="TrainConfig has no field deterministic yet")
 @TRAINED
-@WAYS
+@pytest.mark.parametrize("way", ["plain", "walk", "layered", "gate", "arrive", "all"])
 def test_two_deterministic_trainings_give_the_same_bytes(name: str, way: str) -> None:
     one, other = (weights_after_five_steps(name, context_of(way), DEVICE) for _ in range(2))
     assert one.keys() == other.keys()

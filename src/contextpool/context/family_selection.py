@@ -32,22 +32,9 @@ def most_similar(data: Transactions, rule: SearchRule, pairs: Pairs, sizes: Sequ
     A pair costs a search of its family from the most similar kind of member downwards, up to the first hit:
     microseconds where families are dense or small, at worst a walk over the family a kind.
     """
-    members = _no_members(data, pairs)
+    members = np.zeros((len(pairs.row), data.words.shape[1]), dtype=np.uint64)
     share_out(_runs(pairs.row), lambda: _searcher(data, rule, pairs, sizes, members))
     return members
-
-
-def most_similar_alone(data: Transactions, rule: SearchRule, pairs: Pairs, sizes: Sequence[int]) -> Words:
-    """`most_similar` on the calling thread: for callers who share out their own work."""
-    members = _no_members(data, pairs)
-    search = _searcher(data, rule, pairs, sizes, members)
-    for run in _runs(pairs.row):
-        search(run)
-    return members
-
-
-def _no_members(data: Transactions, pairs: Pairs) -> Words:
-    return np.zeros((len(pairs.row), data.words.shape[1]), dtype=np.uint64)
 
 
 def _searcher(

@@ -26,7 +26,6 @@ from contextpool.pool.candidates import best_precision, features_of, raw_feature
 from contextpool.pool.dropout import EdgeDropout
 from contextpool.pool.edge_set import EdgeSet
 from contextpool.pool.expand import expand
-from contextpool.pool.families_left_out import family_answers_left_out
 from contextpool.pool.hidden import HiddenEdges
 from contextpool.pool.left_out import answers_left_out, complement_of
 from contextpool.pool.propagation import Propagation, build_propagation
@@ -48,7 +47,9 @@ class ViewConfig:
     min_recall: float = 0.0
     """Recall a neighbor has to exceed."""
     algorithm: Algorithm = "neighbors"
-    """Algorithm 3 ("neighbors", both thresholds at once) or Algorithm 1 by one measure."""
+    """Algorithm 3 ("neighbors", both thresholds at once) or Algorithm 1 by one measure. Algorithm 1 is trained only
+    where no training query is a fact of the graph, as with train.queries = "train".
+    """
     sizes: tuple[int, ...] = (1, 2, 3, 4, 5)
     """Sizes of the relation sets of Algorithm 1."""
 
@@ -121,6 +122,25 @@ class ContextConfig:
     @property
     def num_views(self) -> int:
         return len(self.views)
+
+    @property
+    def has_families(self) -> bool:
+        """Whether a view is one of Algorithm 1."""
+        return any(view.algorithm != "neighbors" for view in self.views)
+
+    def check_training(self, num_own_facts: int, where: str) -> None:
+        """Refuse Algorithm 1 where training queries are facts of the graph that the families are mined on.
+
+        A query's own fact would count in its families, and which of them it falls into would tell the answer.
+        """
+        if num_own_facts and self.has_families:
+            raise ConfigError(
+                f"{where}: context.views has a view of Algorithm 1 (families), and {num_own_facts:,} training queries "
+                "are facts of the training graph. Each would be counted in the families that it is answered with, "
+                "which gives its answer away. Train on queries that are no facts of the graph "
+                '(train.queries = "train" where the dataset has facts.txt and train.txt, or "valid"), or use '
+                'algorithm = "neighbors" (Algorithm 3), which is corrected for the hidden fact.'
+            )
 
 
 @dataclass(eq=False)
@@ -314,13 +334,9 @@ class BatchBuilder:
         return hops
 
     def _answers(self, selector: RelationSelector, asked: _Asked, own: HiddenEdges) -> BatchAnswers:
-        """What may be walked, mined without each query's own fact."""
+        """What may be walked; Algorithm 3 is mined without each query's own fact, families are as they are given."""
         if isinstance(selector, ContextNeighbors):
             return answers_left_out(self.graph, selector, self._counts, asked.relation, asked.left_out)
-        if isinstance(selector, ContextFamilies) and self.context is not None and self.context.leave_one_out:
-            return family_answers_left_out(
-                self.graph, selector, asked.head, asked.relation, own, asked.left_out
-            )
         return batch_answers(self.graph, selector, asked.head, asked.relation, own)
 
     def _with_relevance(self, walk: Propagation, asked: _Asked) -> QueryBatch:

@@ -60,6 +60,8 @@ class Trainer:
         processes: Processes | None = None,
     ) -> None:
         """Of several `processes` each takes its share of every batch; `run` and who is told are the first one's."""
+        if builder.context is not None:
+            builder.context.check_training(int((queries.hidden_edge >= 0).sum()), "training")
         self.model, self.builder, self.config = model, builder, config
         self.processes = processes or Processes()
         self.pieces = Pieces.at_least(config.pieces, self.processes)
