@@ -18,7 +18,7 @@ import torch
 import contextpool as cp
 from contextpool.context.selection import MaskSelector
 from contextpool.graph.relations import RelationVocabulary
-from contextpool.pyg import ContextPooling, ContextSelection
+from contextpool.interop.pyg import ContextPooling, ContextSelection
 
 Run = Callable[..., tuple[float, float]]
 

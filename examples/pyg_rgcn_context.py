@@ -17,7 +17,7 @@ from torch_geometric.utils import scatter
 
 import contextpool as cp
 from contextpool.evaluate.report import EvaluationReport, evaluate_scorer
-from contextpool.pyg import ContextPooling
+from contextpool.interop.pyg import ContextPooling
 from contextpool.triples.filters import KnownAnswers
 from contextpool.triples.store import Triples
 

@@ -15,8 +15,8 @@ from contextpool.explain import Explanation
 graph = cp.Graph.from_triples([("a", "r", "b")])
 acts = {
     "graph": graph.to_pyg,
-    "pyg": lambda: importlib.import_module("contextpool.pyg"),
-    "pykeen": lambda: importlib.import_module("contextpool.pykeen"),
+    "pyg": lambda: importlib.import_module("contextpool.interop.pyg"),
+    "pykeen": lambda: importlib.import_module("contextpool.interop.pykeen"),
     "hub": lambda: cp.load("hf://ann/world"),
 }
 for name, act in acts.items():
@@ -36,7 +36,8 @@ def test_what_needs_an_extra_names_it() -> None:
 
 
 def test_nothing_of_an_extra_is_loaded_before_it_is_used() -> None:
-    program = "import sys, contextpool.cli.app, contextpool.experiment, contextpool.explain, contextpool.graph.pyg; "
+    modules = ("cli.app", "experiment", "explain", "interop.pyg_data")
+    program = f"import sys, {', '.join(f'contextpool.{module}' for module in modules)}; "
     program += "print([n for n in ('torch_geometric', 'pykeen', 'huggingface_hub') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

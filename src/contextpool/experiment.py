@@ -19,7 +19,7 @@ from contextpool.evaluate.references import constant_scorer, frequency_scorer
 from contextpool.evaluate.report import EvaluationReport, evaluate_scorer
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import RelationVocabulary
-from contextpool.hub import local_folder
+from contextpool.interop.hub import local_folder
 from contextpool.models.base import LinkPredictor
 from contextpool.models.registry import model_class, name_of
 from contextpool.models.walk import Walk

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from contextpool.export import verify
+from contextpool.interop.export import verify
 from contextpool.triples.reader import write_triples
 from learning_worlds import one_thread as one_thread
 from world_model import world_run as world_run

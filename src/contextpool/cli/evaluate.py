@@ -29,7 +29,7 @@ def evaluate(
 ) -> None:
     """Rank the answers to a dataset's evaluation queries among all entities, filtered."""
     from contextpool.experiment import compare_with_references, load
-    from contextpool.hub import local_folder
+    from contextpool.interop.hub import local_folder
     from contextpool.processes import joined
 
     run = local_folder(run)

@@ -37,7 +37,7 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Model card, weights, counts and checksums in one folder that cp.load opens and huggingface_hub uploads."""
-    from contextpool.export import export as export_run
+    from contextpool.interop.export import export as export_run
 
     written = export_run(
         run,

@@ -159,7 +159,7 @@ class Explanation:
 
     def to_pyg(self, graph: Graph, *, inverse: Literal["offset", "none"] = "offset") -> PyGExplanation:
         """As `torch_geometric.explain.Explanation`, a mask over the edges of `graph.to_pyg()`. Extra: `pyg`."""
-        from contextpool.explain.pyg import explanation_to_pyg
+        from contextpool.interop.pyg import explanation_to_pyg
 
         return explanation_to_pyg(self, graph, inverse=inverse)
 

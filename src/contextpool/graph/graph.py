@@ -64,7 +64,7 @@ class Graph:
         one fact. `"none"`: every edge is a fact. Labels are those given (by node and by type), else those that
         `to_pyg` stored, else numbers that sort as the nodes do. A graph's own ids follow the sorted labels.
         """
-        from contextpool.graph.pyg import graph_from_data
+        from contextpool.interop.pyg_data import graph_from_data
 
         return graph_from_data(data, inverse, entities, relations)
 
@@ -74,7 +74,7 @@ class Graph:
         With "offset" the T facts come first and their inverses, of type r + R, follow in the same order. Needs the
         extra `pyg`.
         """
-        from contextpool.graph.pyg import graph_to_data
+        from contextpool.interop.pyg_data import graph_to_data
 
         return graph_to_data(self, inverse)
 

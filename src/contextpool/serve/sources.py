@@ -9,7 +9,7 @@ from pathlib import Path
 from contextpool.errors import ConfigError, shortened
 from contextpool.experiment import load
 from contextpool.graph.graph import Graph
-from contextpool.hub import local_folder
+from contextpool.interop.hub import local_folder
 from contextpool.predict import Names, Predictor
 
 LONGEST_NAME = 100

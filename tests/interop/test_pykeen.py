@@ -21,7 +21,7 @@ import contextpool as cp
 from contextpool.errors import DataError
 from contextpool.evaluate.metrics import HITS_AT
 from contextpool.evaluate.report import EvaluationReport, evaluate_scorer
-from contextpool.pykeen import from_pykeen, metrics_to_pykeen, results_to_pykeen, to_pykeen
+from contextpool.interop.pykeen import from_pykeen, metrics_to_pykeen, results_to_pykeen, to_pykeen
 from contextpool.triples.store import Triples
 from learning_worlds import family_dataset
 from support import random_triples

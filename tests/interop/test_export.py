@@ -13,8 +13,8 @@ import torch
 
 import contextpool as cp
 from contextpool.errors import CheckpointError, ConfigError
-from contextpool.export import export, verify
 from contextpool.graph.graph import Graph
+from contextpool.interop.export import export, verify
 from contextpool.triples.dataset import Dataset
 from learning_worlds import CONTEXTS, family_dataset
 from learning_worlds import one_thread as one_thread

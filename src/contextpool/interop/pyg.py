@@ -1,33 +1,41 @@
-"""ContextPooling: Algorithms 1 to 3 on PyG's tensors."""
+"""Context pooling on PyG's tensors (Algorithms 1 to 3), and explanations as PyG has them.
+
+`ContextPooling` is a transform, and inside a model it selects and connects with PyG's own results.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch_geometric.nn.pool.connect import ConnectOutput
-from torch_geometric.nn.pool.select import SelectOutput
-from torch_geometric.transforms import BaseTransform
 
 from contextpool.context.leave_one_out import CountsOf
 from contextpool.context.neighbors import ContextNeighbors, SelfPolicy, mine_context
 from contextpool.context.selection import RelationSelector
-from contextpool.errors import ConfigError, DataError
-from contextpool.graph.pyg import InverseEdges, check_inverse
+from contextpool.errors import ConfigError, DataError, MissingExtraError
+from contextpool.explain import Explanation
+from contextpool.graph.graph import Graph
 from contextpool.graph.relations import RelationVocabulary
+from contextpool.interop.pyg_data import EdgeColumns, InverseEdges, check_inverse
 from contextpool.pool.candidates import best_precision
 from contextpool.pool.edge_set import PooledBatch
 from contextpool.pool.expand import expand
 from contextpool.pool.hidden import HiddenEdges
 from contextpool.pool.left_out import answers_left_out
-from contextpool.pyg.columns import EdgeColumns
-from contextpool.pyg.selection import ContextSelection
 from contextpool.triples.numbered import numbered_labels
 
-if TYPE_CHECKING:
+try:
     from torch_geometric.data import Data
+    from torch_geometric.explain import Explanation as PyGExplanation
+    from torch_geometric.nn.pool.connect import ConnectOutput
+    from torch_geometric.nn.pool.select import SelectOutput
+    from torch_geometric.transforms import BaseTransform
+except ImportError:
+    raise MissingExtraError("torch_geometric", "pyg", "contextpool.interop.pyg") from None
+
+__all__ = ["ContextPooling", "ContextSelection", "explanation_to_pyg"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,3 +263,105 @@ def _scalar(data: Any, name: str) -> Tensor | None:
             "For a batch of queries use select and connect."
         )
     return number.long().to(data.edge_index.device)
+
+
+class ContextSelection(SelectOutput):
+    """M clusters, one for each (query, node) pair that the walks of B queries reached, by query and then by node.
+
+    `node_index` [M] is the node of each cluster, so features come by `x[selection.node_index]`; a node that several
+    queries reach is in as many clusters. `cluster_index` counts them: 0 ... M - 1. `weight` [M] says how much the node
+    looks like an answer: the highest precision[inverse(relation), y] of the relations y it has, in [0, 1], without the
+    hidden edge; None where the context holds no counts (Algorithm 1, a plain mask).
+    """
+
+    query_index: Tensor
+    """[M] the query of each cluster: PyG's batch vector."""
+    head_cluster: Tensor
+    """[B] the cluster in which each query starts; it is there even where no edge leaves it."""
+    pooled_edge_index: Tensor
+    """[2, K] clusters; edges lead outward, from where the walk came to where it went."""
+    pooled_edge_type: Tensor
+    """[K] edge types in [0, 2R)."""
+    edge_column: Tensor
+    """[K] the column of edge_index that each was made from."""
+    edge_hop: Tensor
+    """[K] the first hop that has it, from 1 on."""
+
+    def __init__(
+        self, columns: EdgeColumns, query_head: Tensor, pooled: PooledBatch, relevance: Tensor | None = None
+    ) -> None:
+        """`relevance` [B, N] of every node for every query; the weights are looked up in it."""
+        graph, count = columns.graph, columns.graph.num_entities
+        edges = pooled.union()
+        query, edge = edges.edge_query.long(), edges.edge.long()  # [K]
+        source, target = graph.edge_head[edge].long(), graph.edge_tail[edge].long()
+        start = torch.arange(len(query_head), device=query_head.device) * count + query_head  # [B]
+        pair = torch.unique(torch.cat([start, query * count + source, query * count + target]))  # [M]
+        query_index, node_index = torch.div(pair, max(count, 1), rounding_mode="floor"), pair % max(count, 1)
+        super().__init__(
+            node_index=node_index,
+            num_nodes=count,
+            cluster_index=torch.arange(len(pair), device=pair.device),
+            num_clusters=len(pair),
+            weight=None if relevance is None else relevance[query_index, node_index],
+        )
+        self.query_index = query_index
+        self.head_cluster = torch.searchsorted(pair, start)
+        ends = [torch.searchsorted(pair, query * count + node) for node in (source, target)]
+        self.pooled_edge_index = torch.stack(ends)
+        self.pooled_edge_type = graph.edge_relation[edge].long()
+        self.edge_column = columns.column_of[edge]
+        self.edge_hop = _first_hops(pooled, query, edge, graph.num_edges)
+
+    def __repr__(self) -> str:
+        size = f"{self.num_clusters:,} (query, node) pairs, {len(self.edge_column):,} edges"
+        return f"ContextSelection({len(self.head_cluster):,} queries, {size})"
+
+
+def _first_hops(pooled: PooledBatch, query: Tensor, edge: Tensor, num_edges: int) -> Tensor:
+    """[K] the first hop of each (query, edge), which are sorted."""
+    key = query * num_edges + edge
+    first = torch.full_like(key, pooled.num_hops)
+    for hop in range(pooled.num_hops, 0, -1):
+        there = pooled.hops[hop - 1]
+        first[torch.searchsorted(key, there.edge_query.long() * num_edges + there.edge.long())] = hop
+    return first
+
+
+def explanation_to_pyg(
+    explanation: Explanation, graph: Graph, *, inverse: InverseEdges = "offset"
+) -> PyGExplanation:
+    """`torch_geometric.explain.Explanation` over the edges of `graph.to_pyg(inverse=inverse)`, in their order.
+
+    `edge_mask` [E] is the weight of the paths through an edge, in the direction they walk it (with "none": in either);
+    weights of all paths add up to 1. `paths`, `path_weight`, `query` and `answer` (node numbers) and `prediction` (the
+    score) say the rest. `get_explanation_subgraph()` leaves the paths.
+    """
+    data = graph.to_pyg(inverse=inverse)
+    given, answer = (graph.entity_id(label) for label in (explanation.given, explanation.answer))
+    return PyGExplanation(
+        edge_index=data.edge_index,
+        edge_type=data.edge_type,
+        num_nodes=data.num_nodes,
+        edge_mask=_edge_mask(explanation, graph, inverse),
+        paths={number: path.edges for number, path in enumerate(explanation.paths)},
+        path_weight={number: path.weight for number, path in enumerate(explanation.paths)},
+        query=given,
+        answer=answer,
+        prediction=torch.tensor([explanation.score]),
+    )
+
+
+def _edge_mask(explanation: Explanation, graph: Graph, inverse: InverseEdges) -> Tensor:
+    """[T] or [2T]: facts in their order, then their inverses. O(path edges x log degree + T)."""
+    place = torch.empty(graph.num_edges, dtype=torch.int64, device=graph.device)  # [2T] edge -> column
+    forward = graph.forward_edges
+    place[forward] = torch.arange(graph.num_triples, device=graph.device)
+    offset = graph.num_triples if inverse == "offset" else 0
+    place[graph.edge_inverse[forward].long()] = torch.arange(graph.num_triples, device=graph.device) + offset
+    mask = torch.zeros(graph.num_triples + offset, device=graph.device)
+    for path in explanation.paths:
+        edges = [graph.edge_id(*triple) for triple in path.edges]  # one that is not there is an error
+        for column in {int(place[edge]) for edge in edges}:
+            mask[column] += path.weight
+    return mask

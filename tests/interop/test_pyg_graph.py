@@ -12,7 +12,7 @@ from torch_geometric.data import Batch, Data
 
 from contextpool.errors import ConfigError, DataError
 from contextpool.graph.graph import Graph
-from contextpool.graph.pyg import InverseEdges
+from contextpool.interop.pyg_data import InverseEdges
 from learning_worlds import graph_over
 from support import random_triples
 

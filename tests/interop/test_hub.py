@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import contextpool as cp
-from contextpool import hub
 from contextpool.errors import (
     CheckpointError,
     ChecksumError,
@@ -22,8 +21,9 @@ from contextpool.errors import (
     MissingExtraError,
     OfflineError,
 )
-from contextpool.export import export, verify
 from contextpool.graph.graph import Graph
+from contextpool.interop import hub
+from contextpool.interop.export import export, verify
 from contextpool.serve.sources import ModelSource
 from contextpool.triples.dataset import Dataset
 from hub_server import COMMIT, serving

@@ -21,7 +21,7 @@ try:
     from pykeen.datasets.inductive import EagerInductiveDataset, InductiveDataset
     from pykeen.triples import CoreTriplesFactory, TriplesFactory
 except ImportError:
-    raise MissingExtraError("pykeen", "pykeen", "contextpool.pykeen") from None
+    raise MissingExtraError("pykeen", "pykeen", "contextpool.interop.pykeen") from None
 
 if TYPE_CHECKING:
     from pykeen.evaluation import RankBasedMetricResults

@@ -20,8 +20,8 @@ from contextpool.context.neighbors import ContextNeighbors
 from contextpool.context.selection import MaskSelector
 from contextpool.errors import ConfigError, DataError
 from contextpool.graph.graph import Graph, walk_back
-from contextpool.graph.pyg import InverseEdges
-from contextpool.pyg import ContextPooling, ContextSelection
+from contextpool.interop.pyg import ContextPooling, ContextSelection
+from contextpool.interop.pyg_data import InverseEdges
 from learning_worlds import without_fact
 from pool.literal import literal_pool, select_by_mask
 from support import Triple, random_triples, relation_sets_of

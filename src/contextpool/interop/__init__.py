@@ -1,0 +1,1 @@
+"""Other libraries: PyG, PyKEEN, the Hugging Face Hub, and a run as others can take it."""
