@@ -1,40 +1,48 @@
-"""The text format of Prometheus."""
+"""/metrics in the text format of Prometheus."""
 
 from __future__ import annotations
 
 import re
 
-from contextpool.serve.metrics import Counter, Gauge, Histogram, as_text
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.testclient import TestClient
+
+from contextpool.serve.app import create_app
+from contextpool.serve.registry import Registry
+from serve.served import BASE, service_of
 
 LINE = re.compile(r'^[a-z_]+(\{[a-z_]+="(\\.|[^"\\])*"(,[a-z_]+="(\\.|[^"\\])*")*\})? -?[0-9.e+-]+$')
+NAMES = {
+    "contextpool_requests",
+    "contextpool_request_seconds",
+    "contextpool_batch_questions",
+    "contextpool_reloads",
+    "contextpool_connections_dropped",
+    "contextpool_connections",
+    "contextpool_queue_questions",
+    "contextpool_model_info",
+    "contextpool_model_loaded_seconds",
+    "contextpool_ready",
+    "process_start_time_seconds",
+    "process_max_resident_memory_bytes",
+}
 
 
-def test_every_line_is_a_comment_or_a_sample() -> None:
-    counter = Counter("asked_total", "Questions.", ("who", "what"))
-    counter.add("a", 'b"\\\n')
-    counter.add("a", "c", amount=2.5)
-    gauge = Gauge("waiting", "Now.", ("lane",), lambda: [(("x",), 3), (("y",), 0.5)])
-    histogram = Histogram("seconds", "Time.", ("route",), bounds=(0.1, 1.0))
-    for number in (0.05, 0.1, 0.5, 7):
-        histogram.observe(number, "/")
-    text = as_text([counter, gauge, histogram])
+def test_every_line_is_a_comment_or_a_sample(registry: Registry) -> None:
+    with service_of(registry) as service:
+        asked = TestClient(create_app(service), base_url=BASE)
+        asked.get("/predict", params={"head": "Belarus", "relation": "currency"})
+        service.metrics.reloads.labels('b"\\\n').inc(2.5)
+        text = asked.get("/metrics").text
     assert text.endswith("\n")
     for line in text.splitlines():
         assert line.startswith(("# HELP ", "# TYPE ")) or LINE.match(line), line
-    assert 'asked_total{who="a",what="b\\"\\\\\\n"} 1' in text
-    assert 'asked_total{who="a",what="c"} 2.5' in text
-    assert 'waiting{lane="x"} 3' in text
-    assert "# TYPE seconds histogram" in text
+    assert 'contextpool_reloads_total{outcome="b\\"\\\\\\n"} 2.5' in text
+    assert {family.name for family in text_string_to_metric_families(text)} == NAMES
 
 
-def test_buckets_hold_what_is_at_most_their_bound() -> None:
-    histogram = Histogram("seconds", "Time.", bounds=(0.1, 1.0))
-    for number in (0.05, 0.1, 0.5, 7):
-        histogram.observe(number)
-    assert list(histogram.samples()) == [
-        'seconds_bucket{le="0.1"} 2',
-        'seconds_bucket{le="1"} 3',
-        'seconds_bucket{le="+Inf"} 4',
-        "seconds_sum 7.65",
-        "seconds_count 4",
-    ]
+def test_services_count_for_themselves(registry: Registry) -> None:
+    with service_of(registry) as one, service_of(registry) as other:
+        one.metrics.reloads.labels("done").inc()
+        assert b'contextpool_reloads_total{outcome="done"} 1.0' in one.metrics.text()
+        assert b"outcome=" not in other.metrics.text()

@@ -87,15 +87,34 @@ def test_a_full_queue_is_503_and_later_there_is_room(registry: Registry) -> None
         assert asked.get(ASK).status_code == 200
 
 
+@pytest.mark.parametrize(("batch_size", "together"), [(128, [128]), (48, [48, 48, 32])])
+def test_so_many_questions_are_scored_together_as_the_settings_say(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, batch_size: int, together: list[int]
+) -> None:
+    sizes: list[int] = []
+    answer = Engine.answer
+
+    def counted(self: Engine, questions: Any) -> Any:
+        sizes.append(len(questions))
+        return answer(self, questions)
+
+    monkeypatch.setattr(Engine, "answer", counted)
+    with service_of(registry, batch_size=batch_size) as service:
+        body = {"questions": [{"head": "Belarus", "relation": "currency"}] * 128, "k": 1}
+        found = client(service).post("/predict/batch", json=body).json()["results"]
+    assert len(found) == 128
+    assert sizes == together
+
+
 def test_what_nobody_waits_for_any_more_is_not_begun(registry: Registry) -> None:
     with service_of(registry, deadline=0.2) as service:
         with stuck(service):
             assert client(service).get(ASK).status_code == 504
-        before = service.measures.batches
         while len(service.questions):
             time.sleep(0.01)
-        text = "\n".join(before.samples())
-        assert "contextpool_batch_questions_sum 1" in text  # the stuck one alone was handled
+        assert (
+            b"contextpool_batch_questions_sum 1.0" in service.metrics.text()
+        )  # the stuck one alone was handled
 
 
 def test_an_error_inside_is_500_without_a_word_of_it(

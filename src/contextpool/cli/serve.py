@@ -123,7 +123,7 @@ def need_extra() -> None:
 
     from contextpool.errors import MissingExtraError
 
-    for package in ("fastapi", "uvicorn"):
+    for package in ("fastapi", "uvicorn", "prometheus_client"):
         if find_spec(package) is None:
             raise MissingExtraError(package, "serve", "serving")
 

@@ -180,9 +180,9 @@ async def reload(request: Request, asked: Annotated[schemas.ReloadBody, Body()])
     except SwapUnderWayError:
         raise
     except (ContextPoolError, OSError) as error:
-        service.measures.reloads.add("failed")
+        service.metrics.reloads.labels("failed").inc()
         return problem(409, f"nothing was replaced: {error}")
-    service.measures.reloads.add("done")
+    service.metrics.reloads.labels("done").inc()
     return Json({"models": [model_ref(one) for one in loaded.models.values()], "graphs": list(loaded.graphs)})
 
 
@@ -210,7 +210,7 @@ async def ready(request: Request) -> Response:
     responses={401: {"description": ERRORS[401]["description"], "content": {"application/json": PROBLEM}}},
 )
 async def metrics(request: Request) -> Response:
-    return Response(_service(request).measures.text(), media_type=CONTENT_TYPE)
+    return Response(_service(request).metrics.text(), media_type=CONTENT_TYPE)
 
 
 def create_app(service: Service) -> ASGIApp:

@@ -115,9 +115,9 @@ class Guard:
     def _count(self, scope: Scope, answering: Answering) -> None:
         route = scope["path"] if scope["path"] in self._routes else "other"
         method = scope["method"] if scope["method"] in ("GET", "POST", "HEAD", "OPTIONS") else "other"
-        measures = self._service.measures
-        measures.requests.add(route, method, str(answering.status or "gone"))
-        measures.seconds.observe(time.perf_counter() - answering.began, route)
+        metrics = self._service.metrics
+        metrics.requests.labels(route, method, str(answering.status or "gone")).inc()
+        metrics.seconds.labels(route).observe(time.perf_counter() - answering.began)
 
 
 CLOSE = {"Connection": "close"}

@@ -1,105 +1,108 @@
-"""Counters, gauges and histograms in the text format of Prometheus (version 0.0.4)."""
+"""What /metrics tells about a service, by prometheus_client."""
 
 from __future__ import annotations
 
-import threading
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import resource
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
-Labels = tuple[str, ...]
-SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from contextpool.serve.service import Service
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+prometheus_client.disable_created_metrics()
 
 
-class Counter:
-    """A number that only grows, for each combination of label values."""
+class Metrics:
+    """Counters of one service; what can be looked up is looked up when it is asked for."""
 
-    kind = "counter"
+    def __init__(self, service: Service) -> None:
+        self._registry = registry = CollectorRegistry()
+        self.requests = Counter(
+            "contextpool_requests_total",
+            "Requests by route, method and status.",
+            ("route", "method", "status"),
+            registry=registry,
+        )
+        self.seconds = Histogram(
+            "contextpool_request_seconds",
+            "From arrival to the last byte.",
+            ("route",),
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.batches = Histogram(
+            "contextpool_batch_questions",
+            "Questions that were scored together.",
+            buckets=SIZES,
+            registry=registry,
+        )
+        self.reloads = Counter(
+            "contextpool_reloads_total", "Reloads by outcome.", ("outcome",), registry=registry
+        )
+        self.dropped = Counter(
+            "contextpool_connections_dropped_total",
+            "Connections that were cut, by reason.",
+            ("reason",),
+            registry=registry,
+        )
+        self.connections = Gauge("contextpool_connections", "Connections that are open.", registry=registry)
+        registry.register(_State(service))
 
-    def __init__(self, name: str, what: str, labels: Sequence[str] = ()) -> None:
-        self.name, self.what, self._labels = name, what, tuple(labels)
-        self._values: dict[Labels, float] = {}
-        self._lock = threading.Lock()
-
-    def add(self, *values: str, amount: float = 1) -> None:
-        with self._lock:
-            self._values[values] = self._values.get(values, 0) + amount
-
-    def samples(self) -> Iterator[str]:
-        with self._lock:
-            current = sorted(self._values.items())
-        for values, number in current:
-            yield f"{self.name}{_braced(self._labels, values)} {_shown(number)}"
-
-
-class Gauge:
-    """Numbers that are looked up when they are asked for."""
-
-    kind = "gauge"
-
-    def __init__(
-        self, name: str, what: str, labels: Sequence[str], read: Callable[[], Iterable[tuple[Labels, float]]]
-    ) -> None:
-        self.name, self.what, self._labels, self._read = name, what, tuple(labels), read
-
-    def samples(self) -> Iterator[str]:
-        for values, number in self._read():
-            yield f"{self.name}{_braced(self._labels, values)} {_shown(number)}"
-
-
-class Histogram:
-    """How many observations were at most each bound, for each combination of label values."""
-
-    kind = "histogram"
-
-    def __init__(
-        self, name: str, what: str, labels: Sequence[str] = (), bounds: Sequence[float] = SECONDS
-    ) -> None:
-        self.name, self.what, self._labels, self._bounds = name, what, tuple(labels), tuple(bounds)
-        self._counts: dict[Labels, list[int]] = {}
-        self._sums: dict[Labels, float] = {}
-        self._lock = threading.Lock()
-
-    def observe(self, number: float, *values: str) -> None:
-        with self._lock:
-            counts = self._counts.setdefault(values, [0] * (len(self._bounds) + 1))
-            counts[bisect_left(self._bounds, number)] += 1
-            self._sums[values] = self._sums.get(values, 0.0) + number
-
-    def samples(self) -> Iterator[str]:
-        with self._lock:
-            current = sorted(
-                (values, list(counts), self._sums[values]) for values, counts in self._counts.items()
-            )
-        for values, counts, total in current:
-            so_far = 0
-            for bound, count in zip((*map(_shown, self._bounds), "+Inf"), counts, strict=True):
-                so_far += count
-                yield f"{self.name}_bucket{_braced((*self._labels, 'le'), (*values, bound))} {so_far}"
-            yield f"{self.name}_sum{_braced(self._labels, values)} {_shown(total)}"
-            yield f"{self.name}_count{_braced(self._labels, values)} {so_far}"
+    def text(self) -> bytes:
+        return prometheus_client.generate_latest(self._registry)
 
 
-def as_text(metrics: Iterable[Counter | Gauge | Histogram]) -> str:
-    """All of them, each with its help and type."""
-    lines: list[str] = []
-    for metric in metrics:
-        lines += [f"# HELP {metric.name} {metric.what}", f"# TYPE {metric.name} {metric.kind}"]
-        lines += metric.samples()
-    return "\n".join(lines) + "\n"
+class _State(Collector):
+    """Queues, models and the process as they are at the moment."""
+
+    def __init__(self, service: Service) -> None:
+        self._service, self._began = service, time.time()
+
+    def collect(self) -> Iterator[Metric]:
+        """One family after the other; nothing while the service is being made."""
+        service = self._service
+        if not hasattr(service, "slow"):
+            return
+        models = service.snapshot.models.values()
+        yield _gauge(
+            "contextpool_queue_questions",
+            "Questions that wait, by queue.",
+            ("lane",),
+            (((queue.name,), len(queue)) for queue in (service.questions, service.slow)),
+        )
+        yield _gauge(
+            "contextpool_model_info",
+            "Models that are served.",
+            ("model", "fingerprint"),
+            (((one.name, one.fingerprint), 1) for one in models),
+        )
+        yield _gauge(
+            "contextpool_model_loaded_seconds",
+            "When a model was loaded, since 1970.",
+            ("model",),
+            (((one.name,), one.loaded_at) for one in models),
+        )
+        unit = 1 if sys.platform == "darwin" else 1024
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        yield _gauge("contextpool_ready", "1 where questions are taken.", (), [((), service.is_ready)])
+        yield _gauge("process_start_time_seconds", "Since 1970.", (), [((), self._began)])
+        yield _gauge("process_max_resident_memory_bytes", "The most held so far.", (), [((), memory)])
 
 
-def _braced(names: Sequence[str], values: Sequence[str]) -> str:
-    if not names:
-        return ""
-    pairs = (f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True))
-    return "{" + ",".join(pairs) + "}"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _shown(number: float) -> str:
-    return str(int(number)) if float(number).is_integer() else repr(float(number))
+def _gauge(
+    name: str, told: str, labels: tuple[str, ...], samples: Iterable[tuple[tuple[str, ...], float]]
+) -> Metric:
+    family = GaugeMetricFamily(name, told, labels=labels)
+    for values, number in samples:
+        family.add_metric(values, float(number))
+    return family

@@ -20,7 +20,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from contextpool.serve.measures import Measures
+from contextpool.serve.metrics import Metrics
 from contextpool.serve.settings import ServeSettings
 
 LINGER_SECONDS = 2.0
@@ -31,9 +31,9 @@ REASONS = {400: b"Bad Request", 408: b"Request Timeout", 503: b"Service Unavaila
 class GuardedConfig(uvicorn.Config):
     """uvicorn's settings with ours beside them, and who waits for whom."""
 
-    def __init__(self, app: Any, settings: ServeSettings, measures: Measures, **options: Any) -> None:
+    def __init__(self, app: Any, settings: ServeSettings, metrics: Metrics, **options: Any) -> None:
         super().__init__(app, http=GuardedProtocol, **options)
-        self.limits, self.measures = settings, measures
+        self.limits, self.metrics = settings, metrics
         self.silent: dict[GuardedProtocol, None] = {}
         """Connections without a complete request, in the order in which they fell silent."""
         self.arrivals = 0
@@ -63,9 +63,9 @@ class GuardedProtocol(H11Protocol):
         self._closing = ClosingTransport(transport, self)
         super().connection_made(cast(asyncio.Transport, self._closing))
         self.config.arrivals += 1
-        self.config.measures.connections = len(self.connections)
+        self.config.metrics.connections.set(len(self.connections))
         if len(self.connections) > self.config.limits.max_connections and not self._make_room():
-            self.config.measures.dropped.add("too_many")
+            self.config.metrics.dropped.labels("too_many").inc()
             self.refuse(503, "too many connections; try again later.")
             return
         self.config.silent[self] = None
@@ -90,7 +90,7 @@ class GuardedProtocol(H11Protocol):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
-        self.config.measures.connections = len(self.connections)
+        self.config.metrics.connections.set(len(self.connections))
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -152,7 +152,7 @@ class GuardedProtocol(H11Protocol):
         self.config.silent.pop(self, None)
 
     def _too_slow(self) -> None:
-        self.config.measures.dropped.add("too_slow")
+        self.config.metrics.dropped.labels("too_slow").inc()
         seconds = self.config.limits.receive_seconds
         self.refuse(408, f"the request did not arrive within {seconds:g} seconds.")
 
@@ -165,7 +165,7 @@ class GuardedProtocol(H11Protocol):
         return True
 
     def _cut(self, reason: str) -> None:
-        self.config.measures.dropped.add(reason)
+        self.config.metrics.dropped.labels(reason).inc()
         self._forget()
         self.connections.discard(self)
         if self._closing is not None:

@@ -61,7 +61,7 @@ class Server(uvicorn.Server):
         config = GuardedConfig(
             create_app(service),
             settings,
-            service.measures,
+            service.metrics,
             lifespan="off",
             ws="none",
             log_level="info" if settings.access_log else "warning",
@@ -84,10 +84,10 @@ class Server(uvicorn.Server):
         """All models and graphs again; what cannot be loaded stays as it was."""
         try:
             await self.service.reload(None, None)
-            self.service.measures.reloads.add("done")
+            self.service.metrics.reloads.labels("done").inc()
             logger.warning("reloaded")
         except (ContextPoolError, OSError) as error:
-            self.service.measures.reloads.add("failed")
+            self.service.metrics.reloads.labels("failed").inc()
             logger.error("nothing was replaced: %s", error)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

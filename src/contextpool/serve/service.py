@@ -14,7 +14,7 @@ from contextpool.predict.names import Resolver
 from contextpool.serve import schemas
 from contextpool.serve.engine import Engine, EntityQuestion, LoadedModel
 from contextpool.serve.lanes import BusyError, Lane, Ticket, TooLateError, give_back, give_up
-from contextpool.serve.measures import Measures
+from contextpool.serve.metrics import Metrics
 from contextpool.serve.pooling import PoolQuestion, pooled_view
 from contextpool.serve.problems import Item, UnknownNamesError
 from contextpool.serve.registry import Registry, Snapshot
@@ -31,13 +31,13 @@ class Service:
     def __init__(self, registry: Registry, settings: ServeSettings) -> None:
         self.registry, self.settings = registry, settings
         self.draining = False
-        self.measures = Measures(self)
+        self.metrics = Metrics(self)
         self.questions: Lane[Questions] = Lane(
             "questions",
-            answer_together,
+            lambda tickets: answer_together(tickets, settings.batch_size),
             capacity=settings.queue_size,
             batch_size=settings.batch_size,
-            on_batch=self.measures.batches.observe,
+            on_batch=self.metrics.batches.observe,
         )
         self.slow: Lane[Slow] = Lane("slow", do_each, capacity=settings.slow_queue_size)
 
@@ -143,11 +143,11 @@ class Service:
                 one.cancel()
 
 
-def answer_together(tickets: Sequence[Ticket[Questions]]) -> None:
-    """Tickets of one engine: all their questions at once, `batch_size` or one ticket's at a time."""
+def answer_together(tickets: Sequence[Ticket[Questions]], batch_size: int) -> None:
+    """Tickets of one engine: all their questions, `batch_size` of them at a time."""
     engine = tickets[0].work[0]
     questions = [question for ticket in tickets for question in ticket.work[1]]
-    found = iter(_in_parts(engine, questions))
+    found = iter(_in_parts(engine, questions, batch_size))
     for ticket in tickets:
         own = [next(found) for _ in ticket.work[1]]
         wrong = next((one for one in own if isinstance(one, Exception)), None)
@@ -157,7 +157,7 @@ def answer_together(tickets: Sequence[Ticket[Questions]]) -> None:
             give_up(ticket, wrong)
 
 
-def _in_parts(engine: Engine, questions: Sequence[EntityQuestion], size: int = 64) -> Iterable[Any]:
+def _in_parts(engine: Engine, questions: Sequence[EntityQuestion], size: int) -> Iterable[Any]:
     for start in range(0, len(questions), size):
         yield from engine.answer(questions[start : start + size])
 
