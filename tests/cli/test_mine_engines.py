@@ -1,4 +1,4 @@
-"""`contextpool mine` with engines, stored statistics and deltas, as a user runs it."""
+"""`contextpool mine` with engines, as a user runs it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from command_line import Ran, run
 from context.mining.graph_files import write_csv, write_parquet, write_tsv
 from contextpool.cli.mine_engines import parse_bytes
-from contextpool.context.mining.stored import read_counts
 from contextpool.errors import ConfigError
 from support import Triple
 
@@ -47,33 +46,6 @@ def test_csv_and_parquet_need_no_engine_named(mine: Any, tmp_path: Path):
         assert rows["by_precision"][0]["precision"] == 2 / 3
 
 
-def test_stored_statistics_are_updated(mine: Any, tmp_path: Path):
-    graph, stats = write_tsv(tmp_path / "g.tsv", WORLD), tmp_path / "stats.parquet"
-    assert mine(graph, "--engine", "disk", "--output", stats).code == 0
-    add, remove = (
-        write_tsv(tmp_path / "add.tsv", [("Lyon", "capital_of", "X")]),
-        write_tsv(tmp_path / "rm.tsv", WORLD[:1]),
-    )
-    ran = mine(
-        graph,
-        "--update",
-        stats,
-        "--add",
-        add,
-        "--remove",
-        remove,
-        "--output",
-        tmp_path / "new.parquet",
-        "--json",
-    )
-    assert ran.code == 0
-    anew = write_tsv(tmp_path / "anew.tsv", [*WORLD[1:], ("Lyon", "capital_of", "X")])
-    assert ran.out == mine(anew, "--json").out
-    counts, provenance = read_counts(tmp_path / "new.parquet")
-    assert [each.role for each in provenance.inputs] == ["graph", "added", "removed"]
-    assert counts.num_entities == 6
-
-
 BAD: list[tuple[list[str], str]] = [
     (["bad.tsv", "--engine", "disk"], "bad.tsv:2:"),
     (["bad.tsv", "--engine", "duckdb"], "bad.tsv:2:"),
@@ -81,8 +53,6 @@ BAD: list[tuple[list[str], str]] = [
     (["g.tsv", "--engine", "disk", "--memory", "lots"], "--memory is 'lots'"),
     (["g.tsv", "--engine", "disk", "--memory", "1k"], "128 MiB at least"),
     (["g.tsv", "--engine", "disk", "--algorithm", "1"], "algorithm 3"),
-    (["g.tsv", "--add", "g.tsv"], "--update STATS"),
-    (["g.tsv", "--update", "g.tsv", "--add", "g.tsv"], "not a readable Parquet"),
     (["g.tsv", "--engine", "memory", "--master", "spark://x"], "--engine spark"),
 ]
 

@@ -53,19 +53,13 @@ def mine(
     memory: Annotated[str, typer.Option(help="What disk, duckdb and spark may hold, like 512MiB.")] = "1GiB",
     master: Annotated[str | None, typer.Option(help="Spark's URL; without it, this machine.")] = None,
     temp: Annotated[Path | None, typer.Option(help="Folder to spill to; the system's by default.")] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Store statistics as Parquet.")
-    ] = None,
-    update: Annotated[Path | None, typer.Option(help="Stored statistics of GRAPH to update.")] = None,
-    add: Annotated[Path | None, typer.Option(help="Triples that come to GRAPH; with --update.")] = None,
-    remove: Annotated[Path | None, typer.Option(help="Triples that leave GRAPH; with --update.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Relevant relations as a table: by precision and by recall, side by side.
 
     Without --relation: one row per relation of the graph.
     """
-    options = MiningOptions(engine, memory, master, temp, output, update, add, remove)
+    options = MiningOptions(engine, memory, master, temp)
     context: ContextNeighbors | ContextFamilies
     if options.wanted:
         context = _engine_context(graph, options, algorithm, min_precision, min_recall, keep_self)
@@ -87,13 +81,13 @@ def _engine_context(
     min_recall: float,
     keep_self: bool,
 ) -> ContextNeighbors:
-    """Algorithm 3 over counts that an engine made, or that were stored and updated."""
+    """Algorithm 3 over counts that an engine made."""
     from contextpool.context.neighbors import ContextNeighbors
 
     if algorithm != 3:
         raise ConfigError(
-            f"--algorithm is {algorithm}; engines, --output and --update count pairs of relations, which is "
-            "algorithm 3. Sets of relations are mined in memory, from a triple file or a dataset."
+            f"--algorithm is {algorithm}; engines count pairs of relations, which is algorithm 3. "
+            "Sets of relations are mined in memory, from a triple file or a dataset."
         )
     counts = engine_counts(graph, options)
     return ContextNeighbors(counts, min_precision, min_recall, "keep" if keep_self else "exclude")

@@ -1,4 +1,4 @@
-"""What `contextpool mine` does past memory: engines, stored statistics and their updates."""
+"""What `contextpool mine` does past memory: the engines that count."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from contextpool.cli.output import count_bar, note
+from contextpool.cli.output import count_bar
 from contextpool.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -35,16 +35,11 @@ class MiningOptions:
     memory: str
     master: str | None
     temp: Path | None
-    output: Path | None
-    update: Path | None
-    added: Path | None
-    removed: Path | None
 
     @property
     def wanted(self) -> bool:
         """Whether this is more than mining a graph in memory and printing it."""
-        asked = (self.master, self.temp, self.output, self.update, self.added, self.removed)
-        return self.engine != "memory" or any(value is not None for value in asked)
+        return self.engine != "memory" or self.master is not None or self.temp is not None
 
 
 def parse_bytes(text: str) -> int:
@@ -56,49 +51,19 @@ def parse_bytes(text: str) -> int:
 
 
 def engine_counts(graph: str, options: MiningOptions) -> Cooccurrence:
-    """Counts by the engine, or by updating stored ones; stored where --output says."""
+    """Counts by the engine."""
+    from contextpool.context.mining import mine_counts
     from contextpool.triples.sources import find_address
 
     address = find_address(graph)
     if address is None or address.options or not address.is_there or not address.path.is_file():
         raise DataError(
-            f"{graph}: --engine, --output and --update read a triple file (.tsv, .csv, .parquet, .npy), "
-            "and there is none of this name. A dataset's folder holds such files; of any other source, "
+            f"{graph}: --engine reads a triple file (.tsv, .csv, .parquet, .npy), and there is none of "
+            "this name. A dataset's folder holds such files; of any other source, "
             "`contextpool data convert` makes one."
         )
-    path = address.path
-    if options.update is not None:
-        return _updated(path, options)
-    if options.added or options.removed:
-        raise ConfigError("--add and --remove change stored statistics; name them with --update STATS.")
-    return _mined(path, options)
-
-
-def _mined(path: Path, options: MiningOptions) -> Cooccurrence:
-    from contextpool.context.mining import mine_counts
-    from contextpool.context.mining.stored import Input, Provenance, write_counts
-
     with count_bar("mining") as progress:
-        mined = mine_counts(
-            path, options.engine, memory=parse_bytes(options.memory), master=options.master, temp=options.temp,
-            progress=progress,
-        )  # fmt: skip
-    if options.output is not None:
-        provenance = Provenance.now(mined.engine, mined.rows, [Input.of("graph", path)])
-        write_counts(options.output, mined.counts, provenance)
-        note(f"statistics of {mined.rows:,} rows stored in {options.output}")
-    return mined.counts
-
-
-def _updated(path: Path, options: MiningOptions) -> Cooccurrence:
-    from contextpool.context.mining.stored import read_counts, write_counts
-    from contextpool.context.mining.update import update_counts
-
-    assert options.update is not None
-    result = update_counts(*read_counts(options.update), path, options.added, options.removed)
-    if not result.verified:
-        note(f"{path}: taken for the graph that the statistics are of; after an update nothing can tell")
-    if options.output is not None:
-        write_counts(options.output, result.counts, result.provenance)
-        note(f"statistics updated for {result.touched:,} entities stored in {options.output}")
-    return result.counts
+        return mine_counts(
+            address.path, options.engine, memory=parse_bytes(options.memory), master=options.master,
+            temp=options.temp, progress=progress,
+        ).counts  # fmt: skip
