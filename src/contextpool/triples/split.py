@@ -26,6 +26,8 @@ SLACK = 1 / 3
 """How far the region may miss the wanted share of the graph, relative to it, for a shorter border."""
 STAY = 0.5
 """What an entity's present side counts for, beside the share of its neighbours inside."""
+ATTEMPTS = 5
+"""Times another region is drawn where one leaves a half that cannot be split."""
 
 
 def split_triples(
@@ -44,7 +46,8 @@ def split_triples(
     stays in the training graph. Inductive (pseudo-inductive): the entities fall into two disjoint regions,
     of which the smaller, with about `inference_share` of the edge ends, becomes the inference graph; triples
     between the regions are dropped (`Dataset.kept_share` says how many stay), and so are inference triples
-    of relations that training does not have. Each half then holds out `valid` and `test` as GraIL does.
+    of relations that training does not have. Each half then holds out `valid` and `test` as GraIL does. Where
+    a half is left with too few triples, another region is tried, `ATTEMPTS` times.
     """
     _check_shares(valid=valid, test=test, inference_share=inference_share)
     rng = _generator(seed)
@@ -55,7 +58,12 @@ def split_triples(
             "graph, valid and test. Give a larger graph."
         )
     if inductive:
-        return _two_graphs(triples, inference_share, valid, test, rng, name)
+        for left in reversed(range(ATTEMPTS)):
+            try:
+                return _two_graphs(triples, inference_share, valid, test, rng, name)
+            except DataError:
+                if not left:
+                    raise
     held = held_out(triples, valid, test, rng, f"{name}: the graph")
     return Dataset.from_one_graph(name, train=held.graph, valid=held.valid, test=held.test)
 
@@ -132,8 +140,8 @@ def _two_graphs(
         if len(half) < 3:
             raise DataError(
                 f"{name}: the graph is too small to split in two: of its {len(triples):,} triples the {what} "
-                f"half keeps {len(half)}, and a half needs 3, one each for graph, valid and test. Split it "
-                "with inductive=False, or give a larger graph."
+                f"half keeps {len(half)} with relations that both halves have, and a half needs 3, one each for "
+                "graph, valid and test. Split it with inductive=False, or give a larger graph."
             )
     at_home = held_out(training, valid, test, rng, f"{name}: the training half")
     away = held_out(inference, valid, test, rng, f"{name}: the inference half")
