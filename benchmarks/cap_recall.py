@@ -25,7 +25,7 @@ import torch
 
 from contextpool import experiment
 from contextpool.graph.graph import Graph
-from contextpool.graph.queries import DirectedQueries
+from contextpool.graph.relations import DirectedQueries
 from contextpool.pool.batch import ContextConfig
 from contextpool.pool.capped import order_of
 from contextpool.predict import Predictor

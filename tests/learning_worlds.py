@@ -13,8 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from contextpool.graph.graph import Graph
-from contextpool.graph.io import split
+from contextpool.graph.graph import Graph, split
 from contextpool.models.base import LinkPredictor
 from contextpool.models.registry import model_class
 from contextpool.pool.batch import BatchBuilder, ContextConfig, ViewConfig

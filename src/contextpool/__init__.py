@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from contextpool.errors import ContextPoolError
     from contextpool.experiment import evaluate, load, train
     from contextpool.explain import Explanation
-    from contextpool.graph.graph import Graph
-    from contextpool.graph.io import read_graph, split
+    from contextpool.graph.graph import Graph, read_graph, split
     from contextpool.pool.pooled import PooledGraph, pool
     from contextpool.predict import Predictor, Question, read_names
     from contextpool.triples.catalog import load_dataset
@@ -37,9 +36,9 @@ _HOME = {
     "load_dataset": "contextpool.triples.catalog",
     "mine_context": "contextpool.context.neighbors",
     "mine_families": "contextpool.context.families",
-    "read_graph": "contextpool.graph.io",
+    "read_graph": "contextpool.graph.graph",
     "read_names": "contextpool.predict",
-    "split": "contextpool.graph.io",
+    "split": "contextpool.graph.graph",
 }
 
 __all__ = [

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contextpool.context.neighbors import ContextNeighbors, mine_context
-from contextpool.graph.graph import Graph
-from contextpool.graph.io import read_graph
+from contextpool.graph.graph import Graph, read_graph
 from support import benchmark_folder
 
 AWARD_WINNER = "/award/award_category/winners./award/award_honor/award_winner"

@@ -389,7 +389,7 @@ def test_sizes_are_sorted_distinct_and_possible():
 @pytest.mark.benchmark_data
 @pytest.mark.parametrize("measure", MEASURES)
 def test_a_benchmark_graph_lists_what_it_counts(measure: str):
-    from contextpool.graph.io import read_graph
+    from contextpool.graph.graph import read_graph
 
     graph = read_graph(benchmark_folder() / "grail" / "fb237_v1" / "train.txt")
     families = mine_families(graph, measure, sizes=range(4, 6))

@@ -13,8 +13,7 @@ import torch
 
 from contextpool import experiment
 from contextpool.errors import CheckpointWriteError, ContextPoolError
-from contextpool.graph.graph import Graph
-from contextpool.graph.io import split
+from contextpool.graph.graph import Graph, split
 from contextpool.recipe import Recipe
 from contextpool.train.config import TrainConfig
 from contextpool.train.progress import Progress

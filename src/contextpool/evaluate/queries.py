@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from contextpool.errors import ConfigError, DataError, shortened
-from contextpool.graph.queries import DirectedQueries, Integers
-from contextpool.graph.relations import RelationVocabulary
+from contextpool.graph.relations import DirectedQueries, Integers, RelationVocabulary
 from contextpool.processes import Processes
 from contextpool.triples.filters import KnownAnswers
 from contextpool.triples.store import Triples

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,6 +18,8 @@ from contextpool.triples.store import Ids, Triple, Triples
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
+
+    from contextpool.triples.dataset import Dataset
 
 MAX_EDGES = 2**31 - 1
 
@@ -253,6 +255,24 @@ class TripleView(Set[Triple], Sequence[Triple]):
 
     def __repr__(self) -> str:
         return f"<{len(self):,} triples of {self._graph!r}>"
+
+
+def read_graph(source: Any, *, tell: Callable[[str], None] | None = None, **options: Any) -> Graph:
+    """Read a graph: a triple file (head TAB relation TAB tail; `.gz` and `.zst` too), RDF, a table, a query.
+
+    `source` is a path, an address such as "sqlite:shop.db?query=SELECT h, r, t FROM facts", a DataFrame, an Arrow
+    table or a NetworkX graph; docs/own-data.md tells the options of each. `tell` hears what was left out.
+    """
+    from contextpool.triples.sources import read_source
+
+    return Graph.from_triples(read_source(source, tell=tell, **options))
+
+
+def split(graph: Graph, *, inductive: bool = True, seed: int = 0) -> Dataset:
+    """Make a Dataset from one graph: two entity-disjoint halves, or held-out facts of the same graph."""
+    from contextpool.triples.split import split_triples
+
+    return split_triples(graph.as_triples(), inductive=inductive, seed=seed)
 
 
 def walk_back(triple: Triple) -> Triple:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from contextpool.graph.graph import Graph
-from contextpool.graph.queries import DirectedQueries
+from contextpool.graph.relations import DirectedQueries
 from contextpool.pool._rows import entries_of_rows
 from contextpool.triples.filters import KnownAnswers
 from contextpool.triples.store import Triples

@@ -31,7 +31,7 @@ from contextpool.context.cooccurrence import count_cooccurrence
 from contextpool.context.mining import Engine, disk, mine_counts
 from contextpool.context.mining.codes import checksum
 from contextpool.errors import ConfigError, ContextPoolError, DataError, MissingExtraError, TripleFileError
-from contextpool.graph.io import read_graph
+from contextpool.graph.graph import read_graph
 from support import SOAK, Triple
 
 HERE: list[Engine] = ["memory", "disk", "duckdb"]
