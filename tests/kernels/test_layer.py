@@ -1,4 +1,4 @@
-"""The fused layer against its two halves in plain torch, with the edges of views as bits and gathered in rows."""
+"""The fused layer against its two halves in plain torch."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from contextpool.kernels import reference
-from contextpool.kernels.interface import aggregate
 from contextpool.kernels.layer import next_states
 from contextpool.kernels.reference import FULL, Stream
 from contextpool.kernels.update import UpdateWeights
-from contextpool.pool.propagation import Hop, ViewRows
+from contextpool.pool.propagation import Hop
 from kernels.hops import drawn, random_hop
 from kernels.poison import no_quiet_memory as no_quiet_memory
 from kernels.triton_here import DEVICE, needs_triton
@@ -28,45 +26,11 @@ DIRECTED, DIM, HEADS = 6, 16, 2
 CASES = amount(4, 60)
 
 
-def triton_aggregate(*given: Any, **options: Any) -> Any:
-    return aggregate(*given, **options, backend="triton")
-
-
-def gathered(hop: Hop) -> ViewRows:
-    """By plain lists, wider than it has to be; the order of targets is the hop's own."""
-    assert hop.order is not None
-    starts, sources, relations, orders, listed = [], [], [], [], []
-    for view in range(2):
-        kept = [
-            [
-                edge
-                for edge in range(int(hop.row_start[target]), int(hop.row_start[target + 1]))
-                if int(hop.edge_views[edge]) >> view & 1  # those that wait for a later layer, too
-            ]
-            for target in range(hop.num_targets)
-        ]
-        flat = [edge for row in kept for edge in row]
-        ends = torch.tensor([len(row) for row in kept], dtype=torch.int64).cumsum(0)
-        starts.append(torch.cat([torch.zeros(1, dtype=torch.int64), ends, torch.tensor([-7])]))
-        sources.append(_padded([int(hop.edge_source[edge]) for edge in flat], hop.num_edges))
-        relations.append(_padded([int(hop.edge_relation[edge]) for edge in flat], hop.num_edges))
-        rows = [target for target in hop.order.tolist() if kept[target] or target < HEADS]
-        orders.append(_padded(rows, hop.num_targets))
-        listed.append(len(rows))
-    tables = (torch.stack(table).to(DEVICE) for table in (starts, sources, relations, orders))
-    return ViewRows(*tables, torch.tensor(listed, device=DEVICE), HEADS)
-
-
-def _padded(values: list[int], width: int) -> Tensor:
-    return torch.tensor([*values, *[10**8] * (width + 3 - len(values))], dtype=torch.int32)
-
-
 def on_device(hop: Hop, how: str) -> Hop:
     order = torch.sort(hop.row_start.diff(), descending=True).indices.int()
     hubs = torch.nonzero(hop.row_start.diff() > 4).squeeze(1).int()
-    tiled = replace(hop, order=order, hubs=hubs)
     here = replace(
-        tiled,
+        hop,
         row_start=hop.row_start.to(DEVICE),
         edge_source=hop.edge_source.int().to(DEVICE),
         edge_relation=hop.edge_relation.int().to(DEVICE),
@@ -75,9 +39,7 @@ def on_device(hop: Hop, how: str) -> Hop:
         order=order.to(DEVICE),
         hubs=hubs.to(DEVICE),
     )
-    if how == "by row":
-        return replace(here, order=None, hubs=None)
-    return here if how == "bits" else replace(here, view_rows=gathered(tiled))
+    return replace(here, order=None, hubs=None) if how == "by row" else here
 
 
 def inputs(hop: Hop, seed: int, streams: int) -> dict[str, Tensor]:
@@ -152,7 +114,7 @@ def hubs_of_few_edges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("contextpool.kernels.triton.HUB_EDGES", 4)
 
 
-@pytest.mark.parametrize("how", ["by row", "bits", "gathered"])
+@pytest.mark.parametrize("how", ["by row", "in tiles"])
 @pytest.mark.parametrize("streams", [1, 3])
 @pytest.mark.parametrize("in_order", [False, True], ids=["atomic", "in order"])
 def test_a_layer_is_its_halves(how: str, streams: int, in_order: bool) -> None:
@@ -177,10 +139,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_views_in_rows_of_their_own_with_every_option(options: dict[str, Any]) -> None:
-    """Where edges have weights their bits are read instead."""
+def test_every_option(options: dict[str, Any]) -> None:
     for seed, hop in cases(50):
-        assert_fused_is_plain(hop, seed, 3, "gathered", **options)
+        assert_fused_is_plain(hop, seed, 3, "in tiles", **options)
 
 
 def test_programs_that_take_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,40 +152,4 @@ def test_programs_that_take_several_turns(monkeypatch: pytest.MonkeyPatch) -> No
     for name in ("FORWARD", "BACKWARD", "WEIGHTS"):
         monkeypatch.setattr(triton_update, name, triton_update.Tiling(16, 4096))
     for seed, hop in cases(70):
-        assert_fused_is_plain(hop, seed, 3, "gathered")
-
-
-@pytest.mark.parametrize("reductions", [PNA, ("sum",), ("std",)], ids=str)
-@pytest.mark.parametrize("has_boundary", [True, False])
-def test_aggregate_alone_fills_the_rows_that_a_view_does_not_have(
-    reductions: Any, has_boundary: bool
-) -> None:
-    for seed, hop in cases(90):
-        given = inputs(hop, seed, 3)
-        found = []
-        for run, here, device in (
-            (reference.aggregate, hop, "cpu"),
-            (triton_aggregate, on_device(hop, "gathered"), DEVICE),
-        ):
-            streams = [
-                Stream(view, given[f"relation{number}"].to(device))
-                for number, view in enumerate((FULL, 1, 0))
-            ]
-            boundary = given["boundary"].to(device) if has_boundary else None
-            state = given["state"].to(device)
-            results, degrees = run(
-                here, state, streams, message="distmult", reductions=reductions, boundary=boundary
-            )
-            found.append([one.cpu() for one in (*results, *degrees)])
-        for one, other in zip(*found, strict=True):
-            torch.testing.assert_close(one, other, rtol=2e-4, atol=2e-4, check_dtype=False)
-
-
-def test_a_boundary_of_more_rows_than_heads_goes_by_bits() -> None:
-    for seed, hop in cases(110):
-        given = inputs(hop, seed, 3)
-        more = {**given, "boundary": drawn(seed + 1)(hop.num_targets, DIM)}
-        options = {"short_cut": True, "message": "distmult"}
-        expected, _ = stepped(hop, more, 3, "cpu", **options, backend="reference")
-        found, _ = stepped(on_device(hop, "gathered"), more, 3, DEVICE, **options, backend="triton")
-        assert apart(expected, found) < 1e-4
+        assert_fused_is_plain(hop, seed, 3, "in tiles")

@@ -68,7 +68,6 @@ def fused(
     norm: bool,
     short_cut: bool,
     sizes: tuple[int, int] = (SOURCES, ROWS),
-    **options: Any,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Result and gradients by the passes; rows that are only room have NaN for gradient."""
     from contextpool.kernels.triton_update import Parameters, Update
@@ -79,7 +78,7 @@ def fused(
     degree = torch.stack(degrees).to(DEVICE)
     weights = weights_of(here, len(degrees), scalers, norm)
     shape = (len(degrees), *received.shape[1:])
-    update = Update(weights, shape, torch.tensor(sizes, device=DEVICE), short_cut=short_cut, **options)
+    update = Update(weights, shape, torch.tensor(sizes, device=DEVICE), short_cut=short_cut)
     parameters = Parameters.of(weights)
     given_all = (here["state"], received, degree)
     result, kept = update.forward(parameters, *given_all, torch.float32, keep=True)
@@ -135,46 +134,6 @@ def test_products_cut_into_columns_are_the_whole_ones(numbers: int, monkeypatch:
     given = update_inputs(3, 2, 4, 3, 16)
     degrees = [torch.arange(1, ROWS + 1), torch.full((ROWS,), 2)]
     assert_fused_is_plain(given, degrees, 3, True, True)
-
-
-@needs_triton
-@pytest.mark.parametrize("scalers", [1, 3])
-@pytest.mark.parametrize("least", [0, 1])
-@pytest.mark.parametrize("numbers", [4096, 256])
-def test_rows_that_a_view_does_not_have_are_not_read(
-    scalers: int, least: int, numbers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What they hold is told once; in memory it is NaN. A view with some rows, one with the heads alone."""
-    from contextpool.kernels import triton_update
-    from contextpool.pool.propagation import ViewRows
-
-    for name in ("FORWARD", "BACKWARD", "WEIGHTS"):
-        monkeypatch.setattr(triton_update, name, triton_update.Tiling(16, numbers))
-    dim, reductions, always = 16, 4, 3
-    given = update_inputs(scalers, 3, reductions, scalers, dim)
-    held = torch.linspace(-1, 1, reductions * dim)
-    row = torch.arange(ROWS)
-    filled = [row >= 0, (row < always) | ((row > 10) & (row < 31)), row < always]
-    degrees = [torch.where(rows & (row >= always), 2 + row % 5, least) for rows in filled]
-    for stream, rows in enumerate(filled):
-        given[f"received{stream}"][~rows] = held.view(reductions, dim)
-    expected, expected_grads = plain(given, degrees, scalers, True, True)
-    for stream, rows in enumerate(filled):
-        given[f"received{stream}"][~rows] = float("nan")
-    order = torch.stack(
-        [row[rows.nonzero().squeeze(1).flip(0).tolist() + [0] * 99][:ROWS] for rows in filled[:0:-1]]
-    )
-    # view 0 is the second's; as those of a hop, its column of a table
-    counts = torch.tensor([[7, int(rows.sum()), 10**6] for rows in filled[:0:-1]])[:, 1]
-    none = torch.zeros(2, 1, device=DEVICE)
-    lists = ViewRows(none, none, none, order.int().to(DEVICE), counts.to(DEVICE), always)
-    views = torch.tensor([-1, 1, 0, -2], dtype=torch.int32, device=DEVICE)
-    listed = triton_update.ListedRows(lists, views, held.to(DEVICE), least)
-    found, grads = fused(given, degrees, scalers, True, True, listed=listed)
-    assert apart(expected, found) < 1e-4
-    for name, grad in expected_grads.items():
-        asked = filled[int(name[-1])] if name.startswith("received") else slice(None)
-        assert apart(grad[asked], grads[name][asked]) < 1e-2, name
 
 
 @needs_triton

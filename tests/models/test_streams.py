@@ -214,7 +214,6 @@ def test_views_with_rows_of_their_own_change_nothing(dim: int, views: int) -> No
             here, moved, asked = copy.deepcopy(model).to(device), graph.to(device), edge.to(device)
             builder = BatchBuilder(moved, 2, context, Statistics.of(graph), backend=building)  # type: ignore[arg-type]
             batch = builder.build(moved.edge_head[asked].long(), moved.edge_relation[asked].long(), asked)
-            assert (batch.propagation.view_rows is not None) == (building == "triton")
             with use_backend(computing):  # type: ignore[arg-type]
                 scores = here(batch)
                 torch.nn.functional.cross_entropy(scores, moved.edge_tail[asked].long()).backward()

@@ -65,9 +65,6 @@ def assert_alike(general: QueryBatch, fast: QueryBatch) -> int:
     for hop, built in zip(one.hops, other.hops, strict=True):
         for name in ("row_start", "edge_source", "edge_relation", "edge_views"):
             assert torch.equal(getattr(hop.walked, name), getattr(built.walked, name).cpu()), name
-    if other.view_rows is not None:
-        for view in range(len(other.view_rows.row_start)):
-            assert_gathered(other, view)
     assert_same_edges(one, other.walked)
     for name in (*OF_QUERIES, "relation_precision"):
         mine, built_table = getattr(general, name), getattr(fast, name)
@@ -87,31 +84,6 @@ def assert_same_edges(one: Propagation, other: Propagation) -> None:
         assert torch.equal(getattr(one, name), getattr(other, name).cpu()), name
     for bits, built in zip(one.layer_views, other.layer_views, strict=True):
         assert torch.equal(bits, built.cpu())
-
-
-def assert_gathered(walk: Propagation, view: int) -> None:
-    """Rows of a view are those of the whole walk with no other edges, in the same order."""
-    rows, hop = walk.view_rows, walk.hops[-1]
-    assert rows is not None
-    assert walk.order is not None
-    start, listed = rows.row_start[view].tolist(), rows.listed[view].tolist()
-    source, relation = rows.edge_source[view].tolist(), rows.edge_relation[view].tolist()
-    has_row = []
-    for node in walk.order[: hop.num_targets].tolist():
-        row = range(int(hop.row_start[node]), int(hop.row_start[node + 1]))
-        kept = [edge for edge in row if hop.in_view(view)[edge] and hop.edge_source[edge] < hop.num_sources]
-        assert source[start[node] : start[node + 1]] == hop.edge_source[kept].tolist()
-        assert relation[start[node] : start[node + 1]] == hop.edge_relation[kept].tolist()
-        if kept or node < walk.num_queries:
-            has_row.append(node)
-    length = {node: start[node + 1] - start[node] for node in has_row}
-    hop_of = {node: sum(node >= size for size in walk.layer_sizes) for node in has_row}
-    key = {node: (hop_of[node], int(walk.node_query[node]), -length[node]) for node in has_row}
-    order = rows.order[view].tolist()
-    assert sorted(order) == sorted(walk.order.tolist())
-    assert sorted(order[: listed[-1]]) == sorted(has_row)
-    assert [key[node] for node in order[: listed[-1]]] == sorted(key.values())
-    assert listed == [sum(node < size for node in has_row) for size in walk.layer_sizes]
 
 
 def test_without_context() -> None:
@@ -136,15 +108,7 @@ def test_views_gate_and_arrive(layered: bool, self_policy: Any) -> None:
         general, fast = both_ways(graph, rng.randint(1, 3), context, queries(graph, seed))
         assert_alike(general, fast)
         bits += sum(int((views > 0).sum()) for views in general.propagation.layer_views)
-        assert (fast.propagation.view_rows is None) == layered
     assert bits > 0
-
-
-def test_views_are_gathered_for_those_who_read_them() -> None:
-    graph = random_graph(2)
-    context = ContextConfig(views=NEAR, hops=2)
-    _, fast = both_ways(graph, 2, context, queries(graph, 2), gather_views=False)
-    assert fast.propagation.view_rows is None
 
 
 def test_columns_of_a_table_are_asked_as_they_read() -> None:

@@ -22,17 +22,7 @@ from contextpool.kernels._triton_messages import (
 )
 
 
-@triton.jit(
-    do_not_specialize=[
-        "num_targets",
-        "num_boundary",
-        "longest",
-        "shortest",
-        "first_stream",
-        "row_stride",
-        "edge_stride",
-    ]
-)
+@triton.jit(do_not_specialize=["num_targets", "num_boundary", "longest", "shortest"])
 def aggregate_forward(
     state,  # [num_sources, dim]
     weight,  # [S, B or 1, num_directed, dim]
@@ -57,9 +47,6 @@ def aggregate_forward(
     epsilon,
     longest,  # rows with more edges are left to the programs of the list,
     shortest,  # those with as few are not theirs
-    first_stream,
-    row_stride,  # from the rows of one view to those of the next, FROM_LIST; 0 where all views share them
-    edge_stride,
     MESSAGE: tl.constexpr,
     HAS_EDGE_WEIGHT: tl.constexpr,
     HAS_BOUNDARY: tl.constexpr,
@@ -86,10 +73,6 @@ def aggregate_forward(
     target = tl.program_id(0).to(tl.int64)
     if FROM_LIST:
         target = tl.load(hubs + target).to(tl.int64)
-        table = tl.maximum(tl.load(stream_view + first_stream + tl.program_id(1)), 0).to(tl.int64)
-        row_start += table * row_stride
-        edge_source += table * edge_stride
-        edge_relation += table * edge_stride
     exists = target < num_targets
     start = tl.load(row_start + target, mask=exists, other=0)  # what depends on nothing is asked for at once
     end = tl.load(row_start + target + 1, mask=exists, other=0)
@@ -110,7 +93,7 @@ def aggregate_forward(
             own = tl.load(boundary + target * dim + columns, mask=column_ok, other=0.0).to(tl.float32)
     row_bits = tl.zeros([BLOCK_E], dtype=tl.int32)
     for turn in range(1 if FROM_LIST else NUM_STREAMS):
-        stream = (first_stream + tl.program_id(1) + turn).to(tl.int64)
+        stream = (tl.program_id(1) + turn).to(tl.int64)
         view = tl.load(stream_view + stream)
         row = stream * num_targets + target
         place = out + row * (NUM_OUT * dim) + columns
@@ -223,17 +206,7 @@ def aggregate_forward(
                     tl.store(tie + dim, one, mask=column_ok)
 
 
-@triton.jit(
-    do_not_specialize=[
-        "num_targets",
-        "num_boundary",
-        "longest",
-        "shortest",
-        "first_stream",
-        "row_stride",
-        "edge_stride",
-    ]
-)
+@triton.jit(do_not_specialize=["num_targets", "num_boundary", "longest", "shortest"])
 def aggregate_backward(
     grad,  # [S, M, NUM_OUT, dim]
     state,
@@ -263,9 +236,6 @@ def aggregate_backward(
     epsilon,
     longest,  # rows with more edges are left to the programs of the list,
     shortest,  # those with as few are not theirs
-    first_stream,
-    row_stride,  # from the rows of one view to those of the next, FROM_LIST; 0 where all views share them
-    edge_stride,
     MESSAGE: tl.constexpr,
     HAS_EDGE_WEIGHT: tl.constexpr,
     HAS_BOUNDARY: tl.constexpr,
@@ -288,10 +258,6 @@ def aggregate_backward(
     target = tl.program_id(0).to(tl.int64)
     if FROM_LIST:
         target = tl.load(hubs + target).to(tl.int64)
-        table = tl.maximum(tl.load(stream_view + first_stream + tl.program_id(1)), 0).to(tl.int64)
-        row_start += table * row_stride
-        edge_source += table * edge_stride
-        edge_relation += table * edge_stride
     exists = target < num_targets
     start = tl.load(row_start + target, mask=exists, other=0)
     end = tl.load(row_start + target + 1, mask=exists, other=0)
@@ -313,7 +279,7 @@ def aggregate_backward(
         if has_own:
             own = tl.load(boundary + target * dim + columns, mask=column_ok, other=0.0).to(tl.float32)
     for turn in range(1 if FROM_LIST else NUM_STREAMS):
-        stream = (first_stream + tl.program_id(1) + turn).to(tl.int64)
+        stream = (tl.program_id(1) + turn).to(tl.int64)
         row = stream * num_targets + target
         received = tl.load(degree + row)
         messages = received

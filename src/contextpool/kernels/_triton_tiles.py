@@ -52,18 +52,7 @@ def _edge(edge_source, edge_relation, edge, end):
     return source, relation
 
 
-@triton.jit(
-    do_not_specialize=[
-        "num_targets",
-        "num_boundary",
-        "longest",
-        "first_stream",
-        "row_stride",
-        "edge_stride",
-        "order_stride",
-        "listed_stride",
-    ]
-)
+@triton.jit(do_not_specialize=["num_targets", "num_boundary", "longest"])
 def forward_tiles(
     state,
     weight,
@@ -87,12 +76,6 @@ def forward_tiles(
     weight_query_stride,
     epsilon,
     longest,
-    first_stream,
-    row_stride,  # from the rows of one view to those of the next, and so on; 0 where all views share them
-    edge_stride,
-    order_stride,
-    listed_stride,
-    listed,  # int64, how many of the order are targets
     MESSAGE: tl.constexpr,
     HAS_EDGE_WEIGHT: tl.constexpr,
     HAS_BOUNDARY: tl.constexpr,
@@ -108,15 +91,10 @@ def forward_tiles(
     D_PAD: tl.constexpr,
 ):
     """All reductions in one pass."""
-    stream = (first_stream + tl.program_id(1)).to(tl.int64)
+    stream = tl.program_id(1).to(tl.int64)
     view = tl.load(stream_view + stream)
-    table = tl.maximum(view, 0).to(tl.int64)
-    row_start += table * row_stride
-    edge_source += table * edge_stride
-    edge_relation += table * edge_stride
-    order += table * order_stride
     num_sources = tl.load(sizes)
-    last = tl.load(listed + table * listed_stride)
+    last = tl.load(sizes + 1)
     columns = tl.arange(0, D_PAD)
     column_ok = columns < dim
     half = dim // 2
@@ -198,18 +176,7 @@ def forward_tiles(
         tile += tl.num_programs(0)
 
 
-@triton.jit(
-    do_not_specialize=[
-        "num_targets",
-        "num_boundary",
-        "longest",
-        "first_stream",
-        "row_stride",
-        "edge_stride",
-        "order_stride",
-        "listed_stride",
-    ]
-)
+@triton.jit(do_not_specialize=["num_targets", "num_boundary", "longest"])
 def backward_tiles(
     grad,
     state,
@@ -238,12 +205,6 @@ def backward_tiles(
     weight_query_stride,
     epsilon,
     longest,
-    first_stream,
-    row_stride,  # from the rows of one view to those of the next, and so on; 0 where all views share them
-    edge_stride,
-    order_stride,
-    listed_stride,
-    listed,  # int64, how many of the order are targets
     MESSAGE: tl.constexpr,
     HAS_EDGE_WEIGHT: tl.constexpr,
     HAS_BOUNDARY: tl.constexpr,
@@ -260,15 +221,10 @@ def backward_tiles(
     """Adds to what the edges of the targets read, atomically; where edges of one relation follow one another, to its
     weight once, unless messages are turned.
     """
-    stream = (first_stream + tl.program_id(1)).to(tl.int64)
+    stream = tl.program_id(1).to(tl.int64)
     view = tl.load(stream_view + stream)
-    table = tl.maximum(view, 0).to(tl.int64)
-    row_start += table * row_stride
-    edge_source += table * edge_stride
-    edge_relation += table * edge_stride
-    order += table * order_stride
     num_sources = tl.load(sizes)
-    last = tl.load(listed + table * listed_stride)
+    last = tl.load(sizes + 1)
     columns = tl.arange(0, D_PAD)
     column_ok = columns < dim
     half = dim // 2

@@ -64,13 +64,6 @@ def project_back(
 
 
 @triton.jit
-def view_of(stream, stream_view, order, listed, order_stride, listed_stride):
-    """The list of rows that the view of a stream has, and how long it is; see `ViewRows`."""
-    view = tl.load(stream_view + stream).to(tl.int64)
-    return order + view * order_stride, tl.load(listed + view * listed_stride)
-
-
-@triton.jit
 def _normalised(update, dim: tl.constexpr, eps):
     """Rows with mean 0 and variance 1, and 1 / their deviation."""
     mean = tl.sum(update, axis=1) / dim
@@ -79,7 +72,7 @@ def _normalised(update, dim: tl.constexpr, eps):
     return centred * inverse[:, None], inverse
 
 
-@triton.jit(do_not_specialize=["num_rows", "always"])
+@triton.jit(do_not_specialize=["num_rows"])
 def update_forward(
     state,  # [num_sources, D]
     received,  # [S, M, W], W = reductions * D
@@ -93,15 +86,10 @@ def update_forward(
     update,  # [M, D] what is normalised, for the backward pass
     result,  # [M, D]
     sizes,  # [2] int64: how many rows of the state and of the result there really are; the others become 0
-    of_views,  # [V, M, D] what the views add, for rows that they have
-    of_nothing,  # [V, D] what they add for others
-    always,  # rows before it are rows of every view
     num_rows,
     eps,
     smallest,
     NUM_STREAMS: tl.constexpr,
-    NUM_VIEWS: tl.constexpr,  # streams beside these that `view_forward` has been at
-    LEAST: tl.constexpr,  # the degree of a row that received nothing
     SCALERS: tl.constexpr,
     HAS_NORM: tl.constexpr,
     SHORT_CUT: tl.constexpr,
@@ -129,14 +117,6 @@ def update_forward(
             total, received, degree, weight, stream, rows, inside, num_rows, log_mean, smallest,
             SCALERS, D, W, C, PRECISION,
         )  # fmt: skip
-    for number in range(NUM_VIEWS):
-        stream_rows = rows + (NUM_STREAMS + number) * num_rows.to(tl.int64)
-        degrees = tl.load(degree + stream_rows, mask=inside, other=0)
-        filled = ((degrees > LEAST) | (rows < always))[:, None]
-        added = tl.load(
-            of_views + number * num_rows.to(tl.int64) * D + place, mask=row_ok & filled, other=0.0
-        )
-        total += tl.where(filled, added, tl.load(of_nothing + number * D + columns)[None, :])
     if KEEP:
         tl.store(update + place, total, mask=row_ok)
     after = total
@@ -227,7 +207,7 @@ def update_backward(
     tl.store(goal + 2 * D, to_norm_bias)
 
 
-@triton.jit(do_not_specialize=["num_rows", "order_stride", "listed_stride"])
+@triton.jit(do_not_specialize=["num_rows"])
 def update_weights(
     grad_update,  # [M, D]
     state,  # [num_sources, D]
@@ -236,17 +216,10 @@ def update_weights(
     log_degree,
     parts,  # [programs, width]: own_weight [D, D], weight [S, SCALERS * D, W]
     sizes,
-    nothing,  # [W] what the rows hold that a view does not have
-    order,
-    stream_view,
-    listed,
-    order_stride,
-    listed_stride,
     num_rows,
     part_width,
     smallest,
     NUM_STREAMS: tl.constexpr,
-    FIRST_VIEW: tl.constexpr,  # from this stream on rows are those of a list; what others add is left out
     SCALERS: tl.constexpr,
     BLOCK: tl.constexpr,
     D: tl.constexpr,
@@ -276,10 +249,6 @@ def update_weights(
         tl.store(goal + columns[:, None] * D + columns[None, :], own)
     else:
         last_row = tl.load(sizes + 1)
-        by_list = stream >= FIRST_VIEW
-        if by_list:
-            order, last_row = view_of(stream, stream_view, order, listed, order_stride, listed_stride)
-        missing = tl.zeros([D], dtype=tl.float32)
         plain = tl.zeros([D, C], dtype=tl.float32)
         amplified = tl.zeros([D, C], dtype=tl.float32)
         damped = tl.zeros([D, C], dtype=tl.float32)
@@ -287,12 +256,8 @@ def update_weights(
             rows = (block * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
             inside = rows < last_row
             row_ok = inside[:, None]
-            if by_list:
-                rows = tl.load(order + rows, mask=inside, other=0).to(tl.int64)
             stream_rows = rows + stream.to(tl.int64) * num_rows
             back = tl.load(grad_update + rows[:, None] * D + columns[None, :], mask=row_ok, other=0.0)
-            if by_list:
-                missing -= tl.sum(back, axis=0)
             part = tl.load(received + stream_rows[:, None] * W + wide[None, :], mask=row_ok, other=0.0)
             plain = tl.dot(tl.trans(back), part, plain, input_precision=PRECISION)
             if SCALERS == 3:
@@ -302,10 +267,6 @@ def update_weights(
                 )
                 damped = tl.dot(tl.trans(back * inverse[:, None]), part, damped, input_precision=PRECISION)
             block += tl.num_programs(0)
-        if by_list:  # less than nothing: what all rows together would add of it is added at the end
-            usual = tl.load(nothing + wide)[None, :]
-            plain += missing[:, None] * usual
-            damped += (missing / smallest)[:, None] * usual
         place = goal + D * D + stream * SCALERS * D * W + columns[:, None] * W + wide[None, :]
         tl.store(place, plain)
         if SCALERS == 3:

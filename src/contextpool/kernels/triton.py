@@ -6,7 +6,6 @@ groups of edges in a fixed order instead, which costs about twice the time.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -80,7 +79,7 @@ class _Aggregate(torch.autograd.Function):
         keep: bool,
     ) -> tuple[Tensor, ...]:
         sent = state.contiguous(), weight.contiguous(), contiguous(boundary), contiguous(edge_weight)
-        out, degree, ties = launch.forward(*sent, keep_ties=keep, fill=True)
+        out, degree, ties = launch.forward(*sent, keep_ties=keep)
         ctx.launch = launch
         ctx.save_for_backward(*sent, out, degree, ties)
         ctx.mark_non_differentiable(degree)
@@ -108,20 +107,8 @@ class Values(NamedTuple):
     ties: Tensor
 
 
-class _Part(NamedTuple):
-    """Streams that are launched together, and the rows of edges that they walk."""
-
-    edges: tuple[Tensor, Tensor, Tensor]
-    """Row starts, sources and relations: of the hop, or of all its views."""
-    order: Tensor
-    num_streams: int
-    how: dict[str, Any]
-    of_tiles: dict[str, Any]
-    """The same, for tiles alone."""
-
-
 class Launch:
-    """What the kernels of one call share. `gathered`: rows that a view has no edges into are not worked at."""
+    """What the kernels of one call share."""
 
     def __init__(
         self,
@@ -140,9 +127,8 @@ class Launch:
         views = tuple(stream.view for stream in streams)
         self.hop, self.dim, self.num_streams, self.reductions = hop, dim, len(views), reductions
         has_view = any(view != FULL for view in views)
-        self.gathered = edge_weight is None and _are_gathered(hop, views, boundary)
         held = reductions if "std" not in reductions or "mean" in reductions else (*reductions, "mean")
-        self.held, self.num_out = held, len(held)
+        self.num_out = len(held)
         self.sizes = hop.device_sizes  # here: launches may be on another stream
         d_pad, s_pad = next_power_of_2(dim), next_power_of_2(len(views))
         self.stream_view = _stream_views(views, s_pad, hop.edge_source.device)
@@ -155,7 +141,7 @@ class Launch:
         warps, edges = 1 if d_pad <= TILE else 4, max(1, TILE // d_pad)
         self.every_row = {
             "BLOCK_E": edges, "longest": NO_LIMIT, "shortest": -1, "FROM_LIST": False, "HAS_VIEW": has_view,
-            "NUM_STREAMS": self.num_streams, "first_stream": 0, "row_stride": 0, "edge_stride": 0, "num_warps": warps,
+            "NUM_STREAMS": self.num_streams, "num_warps": warps,
         }  # fmt: skip
         self.long_rows = self.every_row | {
             "BLOCK_E": 4 * edges, "shortest": HUB_EDGES, "FROM_LIST": True, "num_warps": 2 * warps
@@ -169,10 +155,8 @@ class Launch:
         ):  # a multiply-add fused in one kernel alone would miss the maximum of the other
             self.shape["enable_fp_fusion"] = False
 
-    def _launches(
-        self, by_row: Any, by_tile: Any
-    ) -> Iterator[tuple[Any, tuple[Tensor, Tensor, Tensor], Tensor, dict[str, Any]]]:
-        """(kernel with its grid, rows of edges, list of targets, how); to be launched at once, on the stream of then.
+    def _launches(self, by_row: Any, by_tile: Any) -> Iterator[tuple[Any, Tensor, dict[str, Any]]]:
+        """(kernel with its grid, list of targets, options), each to be launched at once, on the stream of then.
 
         A warp a target; where the rows' lengths are known, tiles of targets for short rows, more warps for a long one.
         """
@@ -180,48 +164,15 @@ class Launch:
         if hop.num_targets == 0:
             return
         if hop.order is None or hop.hubs is None:
-            edges = (hop.row_start, hop.edge_source, hop.edge_relation)
-            yield by_row[(hop.num_targets,)], edges, self.stream_view, self.every_row
+            yield by_row[(hop.num_targets,)], self.stream_view, self.every_row
             return
-        parts = self._parts(hop.order)
         # programs of long rows take longest
         with aside(hop.edge_source.device, len(hop.hubs) > 0, first=True) as second_stream:
             if len(hop.hubs):
                 with second_stream:
-                    for part in parts:
-                        grid = (len(hop.hubs), part.num_streams)
-                        yield by_row[grid], part.edges, hop.hubs, self.long_rows | part.how
-            for part in parts:
-                tiles = cdiv(hop.num_targets, self.short_rows["BLOCK_T"])
-                grid = (min(tiles, TILE_PROGRAMS), part.num_streams)
-                yield by_tile[grid], part.edges, part.order, self.short_rows | part.how | part.of_tiles
-
-    def _parts(self, order: Tensor) -> list[_Part]:
-        """All streams along the rows of the hop, or the first along those and views along their own."""
-        hop, views = self.hop, self.hop.view_rows
-        whole = _Part(
-            (hop.row_start, hop.edge_source, hop.edge_relation),
-            order,
-            self.num_streams,
-            {"first_stream": 0, "row_stride": 0, "edge_stride": 0},
-            {"order_stride": 0, "listed_stride": 0, "listed": self.sizes[1:]},
-        )
-        if views is None or not self.gathered:
-            return [whole]
-        of_views = _Part(
-            (views.row_start, views.edge_source, views.edge_relation),
-            views.order,
-            self.num_streams - 1,
-            {
-                "first_stream": 1, "HAS_VIEW": False, "row_stride": views.row_start.stride(0),
-                "edge_stride": views.edge_source.stride(0),
-            },
-            {
-                "order_stride": views.order.stride(0), "listed_stride": views.listed.stride(0),
-                "listed": views.listed,
-            },
-        )  # fmt: skip
-        return [whole._replace(num_streams=1, how=whole.how | {"HAS_VIEW": False}), of_views]
+                    yield by_row[(len(hop.hubs), self.num_streams)], hop.hubs, self.long_rows
+            tiles = cdiv(hop.num_targets, self.short_rows["BLOCK_T"])
+            yield by_tile[(min(tiles, TILE_PROGRAMS), self.num_streams)], hop.order, self.short_rows
 
     def requested(self, out: Tensor) -> tuple[Tensor, ...]:
         """Per stream [M, reductions, D], without what only the backward pass needs."""
@@ -241,21 +192,16 @@ class Launch:
         edge_weight: Tensor | None,
         *,
         keep_ties: bool,
-        fill: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Results, degrees, how often extremes are attained; without `fill`, rows not worked at are anything."""
+        """Results, degrees, and how often extremes are attained."""
         hop, size = self.hop, (self.num_streams, self.hop.num_targets)
         out = torch.empty(*size, self.num_out, self.dim, dtype=torch.float32, device=state.device)
         degree = torch.empty(*size, dtype=torch.int64, device=state.device)
-        if self.gathered:
-            degree[1:] = int(boundary is not None)
-            if fill:
-                out[1:].flatten(2).copy_(self.nothing(boundary is not None))
         extremes = keep_ties and bool({"max", "min"} & set(self.reductions))
         ties = torch.empty(*size, 2, self.dim, dtype=torch.int16, device=state.device) if extremes else degree
-        for kernel, edges, targets, how in self._launches(kernels.aggregate_forward, tiles.forward_tiles):
+        for kernel, targets, how in self._launches(kernels.aggregate_forward, tiles.forward_tiles):
             kernel(
-                state, weight, *edges, hop.edge_views,
+                state, weight, hop.row_start, hop.edge_source, hop.edge_relation, hop.edge_views,
                 state if edge_weight is None else edge_weight, hop.node_query,
                 state if boundary is None else boundary, targets, self.stream_view, out, degree, ties,
                 self.sizes, hop.num_targets, 0 if boundary is None else len(boundary),
@@ -265,17 +211,13 @@ class Launch:
             )  # fmt: skip
         return out, degree, ties
 
-    def nothing(self, has_boundary: bool) -> Tensor:
-        """[NUM_OUT * D] what a row holds that received no message but, where there is one, a boundary of zeros."""
-        return _nothing(self.held, self.dim, has_boundary, self.hop.edge_source.device)
-
     def backward(self, values: Values, onto: Tensor | None = None) -> Gradients:
         """Gradients of state, weight, boundary and edge weight; that of the state is added to `onto` if given."""
         grads = self._no_gradients(values, onto)
         if torch.are_deterministic_algorithms_enabled():
             return self._backward_in_order(values, grads)
-        for kernel, edges, targets, how in self._launches(kernels.aggregate_backward, tiles.backward_tiles):
-            self._add_gradients(kernel, edges, targets, how, values, grads)
+        for kernel, targets, how in self._launches(kernels.aggregate_backward, tiles.backward_tiles):
+            self._add_gradients(kernel, targets, how, values, grads)
         return grads
 
     def _no_gradients(self, values: Values, onto: Tensor | None) -> Gradients:
@@ -293,7 +235,6 @@ class Launch:
     def _add_gradients(
         self,
         kernel: Any,
-        edges: tuple[Tensor, Tensor, Tensor],
         targets: Tensor,
         how: dict[str, Any],
         values: Values,
@@ -303,7 +244,7 @@ class Launch:
         grad_state, grad_weight, grad_boundary, grad_edge = grads
         hop = self.hop
         kernel(
-            grad, state, weight, *edges, hop.edge_views,
+            grad, state, weight, hop.row_start, hop.edge_source, hop.edge_relation, hop.edge_views,
             state if edge_weight is None else edge_weight, hop.node_query,
             state if boundary is None else boundary, targets, self.stream_view, out, degree, ties,
             grad_state, grad_weight, grad_state if grad_edge is None else grad_edge,
@@ -320,11 +261,8 @@ class Launch:
         boundary, weight = values.boundary, values.weight
         heads = 0 if boundary is None else min(hop.num_targets, len(boundary))
         if heads:
-            edges = (hop.row_start, hop.edge_source, hop.edge_relation)
             how = self.every_row | {"TO_EDGES": False}
-            self._add_gradients(
-                kernels.aggregate_backward[(heads,)], edges, self.stream_view, how, values, grads
-            )
+            self._add_gradients(kernels.aggregate_backward[(heads,)], self.stream_view, how, values, grads)
         to_state = torch.zeros_like(grad_state)
         self._sum_groups(values, hop.edge_source.long(), hop.num_sources, to_state, grad_edge, by_source=True)
         grad_state += to_state
@@ -367,22 +305,6 @@ class Launch:
 
 
 _NAMES = ("sum", "mean", "max", "min", "std")
-
-
-def _are_gathered(hop: Hop, views: tuple[int, ...], boundary: Tensor | None) -> bool:
-    """Whether the first stream is the full one and all others are views with rows of their own, as heads have."""
-    rows = hop.view_rows
-    if rows is None or hop.order is None or hop.hubs is None or len(views) < 2:
-        return False
-    known = views[0] == FULL and all(FULL < view < len(rows.order) for view in views[1:])
-    return known and (boundary is None or len(boundary) <= rows.num_heads)
-
-
-@lru_cache(maxsize=256)
-def _nothing(held: tuple[Reduction, ...], dim: int, has_boundary: bool, device: torch.device) -> Tensor:
-    of_std = math.sqrt(STD_EPSILON) if has_boundary else 0.0
-    values = [of_std if name == "std" else 0.0 for name in held]
-    return torch.tensor(values).repeat_interleave(dim).to(device)
 
 
 @lru_cache(maxsize=256)

@@ -1,7 +1,4 @@
-"""`next_states` on CUDA: what nodes received never leaves the layer, and the state has one gradient.
-
-So rows that a view has no edges into need not be written, and nobody adds up two gradients as long as the states.
-"""
+"""`next_states` on CUDA: the state has one gradient, so nobody adds up two that are as long as the states."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from contextpool.kernels._tensors import aside, contiguous, like_inputs, needs_gradients
 from contextpool.kernels.reference import Message, Reduction, Stream
 from contextpool.kernels.triton import Launch, Values, weight_of
-from contextpool.kernels.triton_update import ListedRows, Parameters, Update
+from contextpool.kernels.triton_update import Parameters, Update
 from contextpool.kernels.update import UpdateWeights
 from contextpool.pool.propagation import Hop
 
@@ -34,20 +31,12 @@ def next_states(
     """See `layer.next_states`."""
     launch = Launch(hop, state, streams, message, reductions, boundary, edge_weight)
     shape = (len(streams), hop.num_targets, launch.num_out, state.size(1))
-    listed = _listed(launch, boundary)
-    update = Update(weights, shape, launch.sizes, short_cut=short_cut, listed=listed)
+    update = Update(weights, shape, launch.sizes, short_cut=short_cut)
     bf16 = torch.is_autocast_enabled(state.device.type)
     dtype = torch.bfloat16 if bf16 else torch.float32
     learned = (state, weight_of(streams), boundary, edge_weight, *Parameters.of(weights))
     result: Tensor = _Layer.apply(*learned, launch, update, dtype, needs_gradients(learned))
     return result
-
-
-def _listed(launch: Launch, boundary: Tensor | None) -> ListedRows | None:
-    rows, has_boundary = launch.hop.view_rows, boundary is not None
-    if rows is None or not launch.gathered:
-        return None
-    return ListedRows(rows, launch.stream_view, launch.nothing(has_boundary), least=int(has_boundary))
 
 
 class _Layer(torch.autograd.Function):
@@ -69,7 +58,7 @@ class _Layer(torch.autograd.Function):
         keep: bool,
     ) -> Tensor:
         sent = state.contiguous(), weight.contiguous(), contiguous(boundary), contiguous(edge_weight)
-        out, degree, ties = launch.forward(*sent, keep_ties=keep, fill=False)
+        out, degree, ties = launch.forward(*sent, keep_ties=keep)
         parameters = Parameters(received_weight.contiguous(), own_weight, own_bias, norm_weight, norm_bias)
         result, before_norm = update.forward(parameters, sent[0], out, degree, dtype, keep=keep)
         ctx.launch, ctx.update = launch, update

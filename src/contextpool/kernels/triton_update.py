@@ -1,22 +1,16 @@
-"""The update on CUDA: one fused pass forward, two backward, and one more each way over the rows of views.
-
-Nothing wider than the states is written between.
-"""
+"""The update on CUDA: one fused pass forward, two backward. Nothing wider than the states is written between."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from triton import cdiv
 
 from contextpool.kernels import _triton_update as kernels
-from contextpool.kernels import _triton_update_views as of_lists
 from contextpool.kernels._tensors import stack_of
 from contextpool.kernels.update import MIN_SCALE, UpdateWeights
-from contextpool.pool.propagation import ViewRows
 
 
 class Tiling(NamedTuple):
@@ -42,32 +36,6 @@ PROGRAMS = 264
 """Two for each multiprocessor of the largest cards: as many partial sums are added at the end."""
 SUMS, SUM_ROWS = 32, 64
 """Columns of partial sums that one program adds up, and rows of them that it waits for at once."""
-
-
-@dataclass(frozen=True, eq=False)
-class ListedRows:
-    """All streams but the first are over views, which have some rows. What is received by others is not looked at."""
-
-    rows: ViewRows
-    stream_view: Tensor  # [S] int32
-    held: Tensor
-    """[reductions * D] what a row of a view holds that received no message."""
-    least: int
-    """The degree of such a row: 1 with a boundary, which every row receives, 0 without."""
-
-    @property
-    def where(self) -> dict[str, Any]:
-        order, listed = self.rows.order, self.rows.listed
-        return {
-            "order": order, "stream_view": self.stream_view, "listed": listed, "order_stride": order.stride(0),
-            "listed_stride": listed.stride(0),
-        }  # fmt: skip
-
-
-def _nowhere(tensor: Tensor) -> dict[str, Any]:
-    """For kernels that read no list."""
-    tensors = {"order": tensor, "stream_view": tensor, "listed": tensor}
-    return tensors | {"order_stride": 0, "listed_stride": 0}
 
 
 class Parameters(NamedTuple):
@@ -104,12 +72,9 @@ class Update:
         sizes: Tensor,
         *,
         short_cut: bool,
-        listed: ListedRows | None = None,
     ) -> None:
         num_streams, self.num_rows, num_reductions, self.dim = shape
-        self.num_streams, self.width, self.listed = num_streams, num_reductions * self.dim, listed
-        self.first_view = num_streams if listed is None else 1
-        self.num_views = num_streams - self.first_view
+        self.num_streams, self.width = num_streams, num_reductions * self.dim
         self.sizes, self.log_degree, self.norm_eps = sizes, weights.log_degree, weights.norm_eps
         self.options = {
             "D": self.dim,
@@ -138,35 +103,13 @@ class Update:
             return result, update
         tiling = FORWARD if dim <= 32 else FORWARD_WIDE
         cut = tiling.options(dim, self.width)
-        of_views, of_nothing = self._added_by_views(matrices, received, degree, cut)
-        listed = self.listed
         kernels.update_forward[(cdiv(num_rows, tiling.rows),)](
             state, received, degree, own, own_bias, matrices, own_bias if norm is None else norm,
             own_bias if norm_bias is None else norm_bias, self.log_degree, update, result, self.sizes,
-            of_views, of_nothing, 0 if listed is None else listed.rows.num_heads, num_rows, self.norm_eps, MIN_SCALE,
-            NUM_STREAMS=self.first_view, NUM_VIEWS=self.num_views,
-            LEAST=0 if listed is None else listed.least, KEEP=keep, **self.options, **self.flags, **cut,
+            num_rows, self.norm_eps, MIN_SCALE, NUM_STREAMS=self.num_streams, KEEP=keep,
+            **self.options, **self.flags, **cut,
         )  # fmt: skip
         return result, update
-
-    def _added_by_views(
-        self, matrices: Tensor, received: Tensor, degree: Tensor, cut: dict[str, int]
-    ) -> tuple[Tensor, Tensor]:
-        """[V, M, D] for the rows that a view has, [V, D] for the others."""
-        of_views, of_nothing = (
-            torch.empty(self.num_views, *shape, dtype=torch.float32, device=received.device)
-            for shape in ((self.num_rows, self.dim), (self.dim,))
-        )
-        if self.listed is not None:
-            of_lists.view_forward[self._grid(cut)](
-                received, degree, matrices, self.log_degree, self.listed.held, of_views, of_nothing,
-                first_stream=self.first_view, num_rows=self.num_rows, smallest=MIN_SCALE,
-                **self.listed.where, **self.options, **cut,
-            )  # fmt: skip
-        return of_views, of_nothing
-
-    def _grid(self, cut: dict[str, int]) -> tuple[int, int]:
-        return max(1, min(2 * PROGRAMS, cdiv(self.num_rows, cut["BLOCK"]))), self.num_views
 
     def backward(
         self,
@@ -190,13 +133,8 @@ class Update:
             grad.contiguous(), update, degree, own, matrices, own_bias if norm is None else norm,
             own_bias if norm_bias is None else norm_bias, self.log_degree, grad_update, grad_state, grad_received,
             vectors, self.sizes, num_rows, self.norm_eps, MIN_SCALE,
-            NUM_STREAMS=self.first_view, **self.options, **self.flags, **cut,
+            NUM_STREAMS=self.num_streams, **self.options, **self.flags, **cut,
         )  # fmt: skip
-        if self.listed is not None:
-            of_lists.view_backward[self._grid(cut)](
-                grad_update, degree, matrices, self.log_degree, grad_received, num_rows=num_rows,
-                first_stream=self.first_view, smallest=MIN_SCALE, **self.listed.where, **self.options, **cut,
-            )  # fmt: skip
         return RowGradients(grad_state, grad_received, grad_update, vectors)
 
     def backward_of_parameters(
@@ -209,11 +147,8 @@ class Update:
         to_bias, to_norm, to_norm_bias, to_own, to_received = sums.split(
             [dim, dim, dim, dim * dim, matrices.numel()]
         )
-        to_received = to_received.view_as(matrices)
-        if self.listed is not None:
-            self._add_of_nothing(to_received, to_bias, self.listed.held)
         of_norm = (None, None) if norm is None else (to_norm, to_norm_bias)
-        return Parameters(to_received, to_own.view_as(own), to_bias, *of_norm)
+        return Parameters(to_received.view_as(matrices), to_own.view_as(own), to_bias, *of_norm)
 
     def _sums_over_rows(
         self,
@@ -228,14 +163,10 @@ class Update:
         programs = max(1, min(PROGRAMS, cdiv(self.num_rows, WEIGHTS.rows)))
         width = self.dim**2 + matrices.numel()
         parts = torch.empty(programs, width, dtype=torch.float32, device=state.device)
-        held, where = (
-            (degree, _nowhere(degree)) if self.listed is None else (self.listed.held, self.listed.where)
-        )
         cut = WEIGHTS.options(self.dim, self.width)
         kernels.update_weights[(programs, self.num_streams * (self.width // cut["C"]) + 1)](
-            grad_update, state, received, degree, self.log_degree, parts, self.sizes, held, **where,
-            num_rows=self.num_rows, part_width=width, smallest=MIN_SCALE, NUM_STREAMS=self.num_streams,
-            FIRST_VIEW=self.first_view, **self.options, **cut,
+            grad_update, state, received, degree, self.log_degree, parts, self.sizes,
+            self.num_rows, width, MIN_SCALE, NUM_STREAMS=self.num_streams, **self.options, **cut,
         )  # fmt: skip
         sums = torch.empty(vectors.size(1) + width, dtype=torch.float32, device=state.device)
         kernels.sum_parts[(cdiv(len(sums), SUMS),)](
@@ -250,10 +181,3 @@ class Update:
             BLOCK=SUMS,
         )
         return sums
-
-    def _add_of_nothing(self, to_received: Tensor, to_bias: Tensor, held: Tensor) -> None:
-        """What all rows together add where a view has none of them; kernels have taken away those that it has."""
-        product = torch.outer(to_bias, held)  # the gradients of all rows summed, times what each holds
-        to_received[self.first_view :, : self.dim] += product
-        if self.options["SCALERS"] == 3:
-            to_received[self.first_view :, 2 * self.dim :] += product / MIN_SCALE

@@ -84,23 +84,11 @@ class LinkPredictor(nn.Module):
         """Whether batches have to hold the relevance of all relations to one another (`relation_graph`)."""
         return False
 
-    @property
-    def reads_gathered_views(self) -> bool:
-        """Whether it gains from views with rows of their own (`gather_views`)."""
-        return False
-
     def builder(
         self, graph: Graph, context: ContextConfig | None, statistics: Statistics | None
     ) -> BatchBuilder:
         """What makes batches over a graph that hold what the model reads, and no more."""
-        return BatchBuilder(
-            graph,
-            self.num_layers,
-            context,
-            statistics,
-            relation_graph=self.reads_relations,
-            gather_views=self.reads_gathered_views,
-        )
+        return BatchBuilder(graph, self.num_layers, context, statistics, relation_graph=self.reads_relations)
 
     def allow_reflexive(self, relation: Tensor) -> None:
         """Be told directed relations [K] by which training queries lead back to their head; most models don't care."""

@@ -108,10 +108,6 @@ class NBFNet(LinkPredictor):
     def reads_relations(self) -> bool:
         return self.encoder is not None
 
-    @property
-    def reads_gathered_views(self) -> bool:
-        return not self._gates_edges
-
     def allow_reflexive(self, relation: Tensor) -> None:
         if self.own_head is not None:
             self.own_head.allow(relation)

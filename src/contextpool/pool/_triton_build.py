@@ -21,7 +21,6 @@ from contextpool.graph.relations import inverse
 from contextpool.pool import _triton_candidates as candidates
 from contextpool.pool import _triton_pooling as pooling
 from contextpool.pool import _triton_walk as walking
-from contextpool.pool._triton_views import view_rows
 from contextpool.pool.candidates import RAW, features_of
 from contextpool.pool.dropout import DropRule, EdgeDropout
 from contextpool.pool.incidence import cached_per_graph, incidence_of
@@ -86,12 +85,8 @@ class DeviceBuilder:
         arrive: bool = False,
         features: bool = False,
         own: bool = False,
-        gather: bool = True,
     ) -> QueryBatch:
-        """A batch with relevance of neighbors, of candidates, their features, own relevance; all inputs [B] int64.
-
-        `gather` says whether the edges of views get rows of their own.
-        """
+        """A batch with relevance of neighbors, of candidates, their features, own relevance; all inputs [B] int64."""
         decisions = None
         if self.counts is not None:
             decisions = self._decide(self.counts, query_relation, left_out)
@@ -101,7 +96,7 @@ class DeviceBuilder:
             judged = None if relevance is None else relevance[:, :2]
             rule = dropout.rule(self.graph, len(query_head), judged, left_out)
         walk = Walkers(self.graph, query_head, query_relation, hidden, rule)
-        propagation = self._propagation(walk, decisions, gather=gather)
+        propagation = self._propagation(walk, decisions)
         if self.counts is None or decisions is None or relevance is None:
             return QueryBatch(propagation)
         table, best = None, None
@@ -136,12 +131,12 @@ class DeviceBuilder:
             return complemented(decisions, rows, self.num_views)
         return replace(decisions, own_row=mask[rows], own_column=mask.T[rows])
 
-    def _propagation(self, walk: Walkers, decisions: Decisions | None, *, gather: bool) -> Propagation:
+    def _propagation(self, walk: Walkers, decisions: Decisions | None) -> Propagation:
         flags: list[Tensor] = []
         if decisions is not None and self.num_views and self.control != "duplicate":
             flags = pooled_flags(walk, decisions, self.num_hops, self.layered)
         layered = self.layered and bool(flags)
-        found = propagate(walk, self.num_layers, self.num_views, flags, layered, gather=gather)
+        found = propagate(walk, self.num_layers, flags, layered)
         if self.control != "duplicate":
             return found
         everything = torch.full_like(found.layer_views[0], (1 << self.num_views) - 1)
@@ -261,10 +256,8 @@ def pooled_flags(walk: Walkers, decisions: Decisions, num_hops: int, layered: bo
     return flags
 
 
-def propagate(
-    walkers: Walkers, num_layers: int, num_views: int, flags: list[Tensor], layered: bool, *, gather: bool
-) -> Propagation:
-    """See `build_propagation`; `flags` as `pooled_flags` gives them, none without views; `gather` the views' edges."""
+def propagate(walkers: Walkers, num_layers: int, flags: list[Tensor], layered: bool) -> Propagation:
+    """See `build_propagation`; `flags` as `pooled_flags` gives them, none without views."""
     graph, num_queries = walkers.graph, len(walkers.head)
     num_entities, device = graph.num_entities, graph.device
     first_hop = _first_hops(walkers, num_layers)
@@ -293,14 +286,6 @@ def propagate(
             *columns, views, num_nodes, layer_sizes[-2], graph.num_edges, num_entities, incidence.num_pairs,
             2 * graph.num_relations, HAS_VIEWS=bool(flags), DROPS=walkers.drop is not None, BLOCK=BLOCK,
         )  # fmt: skip
-    by_length = _by_length(graph, first_hop, number)
-    gathered = None
-    if gather and flags and not layered and num_queries:
-        gathered = view_rows(
-            num_views, edge_source=columns[0], edge_relation=columns[1], edge_views=views, row_start=row_start,
-            order=by_length, place=order, sizes=sizes, num_sources=layer_sizes[-2], num_heads=num_queries,
-            num_entities=num_entities,
-        )  # fmt: skip
     node_query = torch.div(order[:num_nodes], max(num_entities, 1), rounding_mode="floor")
     walk = Propagation(
         query_head=walkers.head,
@@ -317,8 +302,7 @@ def propagate(
         layer_views=(views,) * num_layers,
         sizes=sizes,
         hubs=number.view(num_queries, num_entities)[:, _hub_entities(graph)].reshape(-1),
-        order=by_length,
-        view_rows=gathered,
+        order=_by_length(graph, first_hop, number),
         place=order,
     )
     return walk if not layered else _with_layers(walk, flags)

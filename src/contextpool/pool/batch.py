@@ -155,8 +155,6 @@ class BatchBuilder:
     """Which code builds: Triton where the graph is on CUDA and the views are Algorithm 3's, or the general one."""
     relation_graph: bool = False
     """Whether batches hold the relevance of all relations to one another."""
-    gather_views: bool = True
-    """Whether the edges of views get rows of their own where batches are built on the device."""
     selectors: tuple[RelationSelector, ...] = field(init=False, default=())
     """What is walked by; of the complement, what it is the complement of. A duplicate walks by nothing."""
 
@@ -294,7 +292,7 @@ class BatchBuilder:
         batch = builder.build(
             asked.head, asked.relation, asked.hidden_edge, asked.left_out, dropout,
             gate=context.gate, arrive=context.arrive, features=context.arrive and context.arrive_features,
-            own=self.relation_graph and asked.leaves_out, gather=self.gather_views,
+            own=self.relation_graph and asked.leaves_out,
         )  # fmt: skip
         return replace(batch, relation_precision=self._relation_precision) if self.relation_graph else batch
 

@@ -29,21 +29,6 @@ HUB_EDGES = 64
 
 
 @dataclass(frozen=True, eq=False)
-class ViewRows:
-    """The walked edges of each of V views in rows of their own: nobody has to walk past all others to find them."""
-
-    row_start: Tensor  # [V, nodes + 1 or more] int64
-    edge_source: Tensor  # [V, K or more] int32; as many count as the rows say
-    edge_relation: Tensor  # [V, K or more] int32
-    order: Tensor
-    """[V, B * N] int32 the nodes with edges in a view and all heads, by (first hop, query, how many); then others."""
-    listed: Tensor
-    """[V, L + 1] int64 how many of them are reached within 0, 1, .. L hops; of one hop's rows [V], its targets."""
-    num_heads: int
-    """Nodes before it, the heads of the queries, are in every list."""
-
-
-@dataclass(frozen=True, eq=False)
 class Hop:
     """The K edges that one layer may walk, sorted by target: those into target j are row_start[j]:row_start[j + 1].
 
@@ -72,8 +57,6 @@ class Hop:
     """[H] int32 every target with more than HUB_EDGES edges, perhaps others; those past the targets don't count."""
     order: Tensor | None = None
     """[num_targets or more] int32: first every target, those with rows of like length side by side."""
-    view_rows: ViewRows | None = None
-    """The edges that any layer walks in each view, gathered; where they are at hand."""
 
     @property
     def num_edges(self) -> int:
@@ -137,7 +120,6 @@ class Hop:
             complete=True,
             hubs=None,
             order=None,
-            view_rows=None,
             edge_scale=None if self.edge_scale is None else self.edge_scale[kept],
         )
 
@@ -178,8 +160,6 @@ class Propagation:
     """[H] int32 every node with more than HUB_EDGES edges, and unreached ones past them; where they are at hand."""
     order: Tensor | None = None
     """[B * N] int32 the nodes by (first hop, query, how many edges), then what was not reached; where it is at hand."""
-    view_rows: ViewRows | None = None
-    """The edges of the views, gathered; where they are at hand and the same in all layers."""
     place: Tensor | None = None
     """[B * N] int64 query * N + entity of the nodes, then of all that was not reached; where it is at hand."""
 
@@ -225,7 +205,6 @@ class Propagation:
             edge_scale=None if self.edge_scale is None else self.edge_scale[kept],
             hubs=None,
             order=None,
-            view_rows=None,
         )
 
     def hop(self, layer: int) -> Hop:
@@ -237,7 +216,6 @@ class Propagation:
         return tuple(self._hop(layer) for layer in range(1, self.num_layers + 1))
 
     def _hop(self, layer: int) -> Hop:
-        rows = self.view_rows
         num_targets, num_edges = self.layer_sizes[layer], self.layer_edges[layer]
         return Hop(
             num_sources=self.layer_sizes[layer - 1],
@@ -252,7 +230,6 @@ class Propagation:
             roomy=self.roomy,
             hubs=self.hubs,
             order=self.order,
-            view_rows=None if rows is None else replace(rows, listed=rows.listed[:, layer]),
         )
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from contextpool.kernels.interface import chosen_backend
 from contextpool.pool.batch import QueryBatch
-from contextpool.pool.propagation import Propagation, ViewRows
+from contextpool.pool.propagation import Propagation
 from contextpool.pool.query_batch import OF_QUERIES
 from contextpool.train.queries import KnownRows, TrainingQueries
 
@@ -154,7 +154,6 @@ class _Inputs:
             hubs=None if walk.hubs is None else walk.hubs.clone(),
             roomy=True,
             order=None if walk.order is None else walk.order.clone(),
-            view_rows=None if walk.view_rows is None else _room_for(walk.view_rows, most, room.edges),
             place=None,
         )
         tables = {name: _clone(getattr(prepared, name)) for name in OF_QUERIES}
@@ -178,10 +177,6 @@ class _Inputs:
             mine.hubs.copy_(walk.hubs)
         if mine.order is not None and walk.order is not None:
             mine.order.copy_(walk.order)
-        assert (mine.view_rows is None) == (walk.view_rows is None)
-        if mine.view_rows is not None and walk.view_rows is not None:
-            for goal, given in zip(_tables(mine.view_rows), _tables(walk.view_rows), strict=True):
-                goal[:, : given.size(1)].copy_(given[:, : goal.size(1)])
         num_edges = len(walk.edge_source)
         mine.edge_source[:num_edges].copy_(walk.edge_source)
         mine.edge_relation[:num_edges].copy_(walk.edge_relation)
@@ -199,21 +194,6 @@ class _Inputs:
         self.batch.answer.copy_(batch.answer)
         self.batch.known.begin.copy_(batch.known.begin)
         self.batch.known.end.copy_(batch.known.end)
-
-
-def _tables(rows: ViewRows) -> tuple[Tensor, ...]:
-    return rows.row_start, rows.edge_source, rows.edge_relation, rows.order, rows.listed
-
-
-def _room_for(rows: ViewRows, num_nodes: int, num_edges: int) -> ViewRows:
-    """Tables for so many nodes and edges; their rows start at multiples of GRAIN, so aligned as those of `rows` are."""
-
-    def table(like: Tensor, width: int) -> Tensor:
-        return torch.zeros(len(like), -(-width // GRAIN) * GRAIN, dtype=like.dtype, device=like.device)
-
-    start, source = table(rows.row_start, num_nodes + 1), table(rows.edge_source, num_edges)
-    more = (rows.order.clone(), rows.listed.clone())
-    return ViewRows(start, source, torch.zeros_like(source), *more, rows.num_heads)
 
 
 def _clone(tensor: Tensor | None) -> Tensor | None:
