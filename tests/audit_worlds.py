@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextpool.triples.audit import AuditReport, Finding
+from contextpool.triples.audit_report import AuditReport, Finding
 from contextpool.triples.dataset import Dataset
 from contextpool.triples.store import Triples
 from support import Triple
@@ -30,6 +30,6 @@ def transductive(train: list[Triple], valid: list[Triple], test: list[Triple]) -
     return Dataset.from_one_graph("toy", **dict(zip(("train", "valid", "test"), parts, strict=True)))
 
 
-def finding(report: AuditReport, key: str, graph: str = "") -> Finding:
-    (only,) = [one for one in report.findings if one.key == key and one.graph == graph]
+def finding(report: AuditReport, key: str) -> Finding:
+    (only,) = [one for one in report.findings if one.key == key]
     return only

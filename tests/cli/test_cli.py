@@ -162,13 +162,10 @@ def test_data_info_counts(cli):
     assert "training" in cli("data", "info", "world").out
 
 
-def test_data_audit_as_text_json_and_plot(cli, tmp_path):
-    pytest.importorskip("matplotlib", reason="the plot extra is not installed")
-    picture = tmp_path / "world.png"
-    ran = cli("data", "audit", "world", "--plot", str(picture))
+def test_data_audit_as_text_and_json(cli):
+    ran = cli("data", "audit", "world")
     assert ran.code == 0
-    assert picture.stat().st_size > 10_000
-    assert "entities in both graphs" in ran.out
+    assert "12 entities (1.74% of the inference graph's) are in both graphs" in ran.out
     report = json.loads(cli("data", "audit", "world", "--json").out)
     assert report["raw_files"]
 

@@ -12,8 +12,9 @@ from contextpool.graph.graph import Graph, walk_back
 from contextpool.graph.relation_sets import entity_words, relation_sets, unpack_bits
 from contextpool.graph.relations import RelationVocabulary
 from contextpool.triples.labels import Vocabulary
+from contextpool.triples.reader import read_triples
 from contextpool.triples.store import Triples
-from support import random_triples, relation_sets_of
+from support import benchmark_folder, random_triples, relation_sets_of
 
 seeds = st.integers(0, 10**9)
 
@@ -137,3 +138,11 @@ def test_empty_graph_is_a_graph():
     graph = Graph.from_triples([])
     assert (graph.num_entities, graph.num_relations, graph.num_triples) == (0, 0, 0)
     assert graph.triples == set()
+
+
+@pytest.mark.benchmark_data
+def test_distinct_relation_sets_of_a_benchmark_are_few():
+    sets = relation_sets(
+        Graph.from_triples(read_triples(benchmark_folder() / "grail" / "fb237_v1" / "train.txt"))
+    )
+    assert (len(sets.words), sets.sizes.max()) == (1_017, 20)

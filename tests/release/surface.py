@@ -7,7 +7,7 @@ from contextpool.errors import ContextPoolError
 
 dataset = cp.load_dataset("world")
 reveal_type(dataset)  # contextpool.triples.dataset.Dataset
-reveal_type(dataset.audit().findings)  # tuple[contextpool.triples.audit.findings.Finding, ...]
+reveal_type(dataset.audit().findings)  # tuple[contextpool.triples.audit_report.Finding, ...]
 graph = cp.Graph.from_triples([("a", "r", "b")])
 reveal_type(cp.read_graph("new.tsv"))  # contextpool.graph.graph.Graph
 reveal_type(graph.num_triples)  # int

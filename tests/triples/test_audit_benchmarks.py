@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from audit_worlds import finding
-from contextpool.triples.audit import audit_dataset, audit_triples
+from contextpool.triples.audit import audit_dataset
 from contextpool.triples.dataset import Dataset
 from contextpool.triples.reader import read_triples
 from contextpool.triples.store import Triples
@@ -70,10 +70,3 @@ def test_known_reach(name: str, within_3: float, within_6: float) -> None:
     evaluation = audit_dataset(grail(name)).held_out[-1]
     assert evaluation.sample == evaluation.queries
     assert (round(evaluation.within[2], 3), round(evaluation.within[5], 3)) == (within_3, within_6)
-
-
-def test_known_relation_sets() -> None:
-    graph = audit_triples(
-        read_triples(benchmark_folder() / "grail" / "fb237_v1" / "train.txt"), "fb237_v1"
-    ).graphs[0]
-    assert (graph.relation_sets, graph.relation_set_size.max) == (1_017, 20)

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
-from scipy.sparse.csgraph import connected_components
 
 from contextpool.evaluate.report import EvaluationReport
-from contextpool.triples.audit.index import FactIndex, Neighbors, hops_between
+from contextpool.triples.audit import components, hops_between, undirected_links
 from contextpool.triples.dataset import Dataset
 from contextpool.triples.store import Triples
 
@@ -53,19 +51,11 @@ class QuerySlices:
 def _distance(graph: Triples, queries: Triples) -> Places:
     """[T] place in `DISTANCES`. O(edges * T / 64) time a hop."""
     head, tail = queries.ids[:, 0].astype(np.int64), queries.ids[:, 2].astype(np.int64)
-    hops = hops_between(Neighbors.of(FactIndex.of(graph)), head, tail, MOST_HOPS)
-    component = _components(graph)
+    links = undirected_links(graph)
+    hops = hops_between(links, head, tail, MOST_HOPS)
+    component = components(links)
     apart = component[head] != component[tail]
     return np.where(apart, len(DISTANCES) - 1, hops)
-
-
-def _components(graph: Triples) -> Places:
-    """[N] the component of each entity."""
-    size = len(graph.entities)
-    ones = np.ones(len(graph), dtype=np.int8)
-    links = sp.csr_array((ones, (graph.ids[:, 0], graph.ids[:, 2])), shape=(size, size))
-    _, component = connected_components(links, directed=False)
-    return component.astype(np.int64)
 
 
 def _support(graph: Triples, queries: Triples) -> Places:

@@ -14,7 +14,6 @@ from contextpool.cli.inputs import whole_graph
 from contextpool.cli.output import console, count_bar, note, print_json, progress_bar, table
 
 if TYPE_CHECKING:
-    from contextpool.triples.audit import AuditReport
     from contextpool.triples.catalog import CatalogEntry
     from contextpool.triples.fetch import Progress
 
@@ -114,31 +113,24 @@ def audit(
             help="A dataset name, a dataset folder, or one graph: a file, a query.", metavar="SOURCE"
         ),
     ],
-    plot: Annotated[Path | None, typer.Option(help="Draw the statistics as .png or .svg.")] = None,
     skip_unknown: SkipOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """What a careful reviewer would ask: overlap, leakage, duplicates, inverse twins, unseen names, degrees."""
-    report = _audited(source, skip_unknown)
-    if plot is not None:
-        report.save_plot(plot)
-        note(f"drew {plot}")
-    if as_json:
-        print_json(report.to_dict())
-    else:
-        print_audit(report)
-
-
-def _audited(source: str, skip_unknown: bool) -> AuditReport:
+    """What a careful reviewer would ask: overlap, leakage, duplicates, twin relations, reach."""
     from contextpool.triples.audit import audit_dataset, audit_triples
     from contextpool.triples.catalog import load_dataset
     from contextpool.triples.sources import read_source
 
     address = whole_graph(source)
     if address is not None:
-        return audit_triples(read_source(address, tell=note), address.path.name or address.kind)
-    dataset = load_dataset(source, on_unknown="skip" if skip_unknown else "error", tell=note)
-    return audit_dataset(dataset, folders=_folders_of(source))
+        report = audit_triples(read_source(address, tell=note), address.path.name or address.kind)
+    else:
+        dataset = load_dataset(source, on_unknown="skip" if skip_unknown else "error", tell=note)
+        report = audit_dataset(dataset, folders=_folders_of(source))
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        print(report.to_text(), end="")
 
 
 def _folders_of(source: str) -> list[Path]:
@@ -158,14 +150,6 @@ def _folders_of(source: str) -> list[Path]:
         folder.with_name(folder.name.removesuffix("_ind")),
     )
     return [twin for twin in dict.fromkeys(twins) if twin.is_dir()]
-
-
-def print_audit(report: AuditReport) -> None:
-    """The report's tables, findings first."""
-    out = console()
-    for section in report.sections:
-        out.print(table(section.title, section.columns, section.rows, numbers_from=section.text_columns))
-    out.print(f"worst finding: {report.worst}")
 
 
 @app.command("convert")

@@ -15,7 +15,7 @@ from contextpool.triples.labels import Vocabulary
 from contextpool.triples.store import Triples, distinct_rows
 
 if TYPE_CHECKING:
-    from contextpool.triples.audit import AuditReport
+    from contextpool.triples.audit_report import AuditReport
 
 Protocol = Literal["P1", "P2"]
 QueryChoice = Literal["all", "train", "valid"]
@@ -242,7 +242,7 @@ class Dataset:
         }
 
     def audit(self) -> AuditReport:
-        """What a careful reviewer would ask: overlap, leakage, duplicates, inverse twins."""
+        """What a careful reviewer would ask: overlap, leakage, duplicates, twin relations, reach."""
         from contextpool.triples.audit import audit_dataset
 
         return audit_dataset(self)
