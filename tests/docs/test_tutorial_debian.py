@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import debian_example
 from command_line import run
 from conftest import REPOSITORY
 from docs.snippets import blocks
@@ -22,11 +23,13 @@ OLD = "\n".join(
 )
 
 
-def page_commands() -> list[list[str]]:
-    """The arguments of every `contextpool` command that the page shows."""
+def page_commands(program: str = "contextpool") -> list[list[str]]:
+    """The arguments of every command that the page shows of one program."""
     lines = "\n".join(block.code.replace("\\\n", " ") for block in blocks(PAGE)).splitlines()
     return [
-        shlex.split(line.removeprefix("$ "))[1:] for line in lines if re.match(r"(\$ )?contextpool ", line)
+        shlex.split(line.split(program, 1)[1])
+        for line in lines
+        if re.match(rf"(\$ )?{re.escape(program)} ", line)
     ]
 
 
@@ -34,9 +37,9 @@ def test_commands_and_options_exist(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = page_commands()
-    assert {command[0] for command in shown} >= {"data", "mine", "train", "explain", "predict", "serve"}
+    assert {command[0] for command in shown} >= {"mine", "train", "explain", "predict", "serve"}
     for command in shown:
-        verb = command[:3] if command[0] == "data" else command[:1]
+        verb = command[:1]
         known = run([*verb, "--help"], capsys, monkeypatch)
         assert known.code == 0
         for option in (word for word in command if word.startswith("-")):
@@ -53,12 +56,9 @@ def test_the_steps_work_on_a_small_index(
         __import__("lzma").compress(OLD.replace("python3-old", "python3-new").encode())
     )
     Path("Packages").write_text(OLD)
-    build, training = (
-        next(command for command in page_commands() if command[0] == verb and "debian-python" in command)
-        for verb in ("data", "train")
-    )
-    built = run([*build, "--packages", "Packages"], capsys, monkeypatch)
-    assert built.code == 0, built.err
+    building = page_commands("python examples/debian/build.py")
+    training = next(command for command in page_commands() if command[0] == "train")
+    assert debian_example.build.main(["Packages", *building[1]]) == 0
     trained = run([*training, "--set", "train.epochs=1", "--set", "model.dim=4"], capsys, monkeypatch)
     assert trained.code == 0, trained.err
     assert "most frequent answer" in trained.out

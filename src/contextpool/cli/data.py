@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from contextpool.cli import build
 from contextpool.cli.inputs import whole_graph
 from contextpool.cli.output import console, count_bar, note, print_json, progress_bar, table
 
@@ -22,8 +21,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-app.add_typer(build.app, name="build")
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 DatasetArgument = Annotated[

@@ -11,6 +11,7 @@ from contextpool.errors import shortened
 from contextpool.triples.store import Triple
 
 Severity = Literal["ok", "note", "warning"]
+TwinKind = Literal["symmetric", "inverse", "duplicate"]
 SEVERITIES: tuple[Severity, ...] = ("ok", "note", "warning")
 
 EXAMPLES = 5
@@ -27,7 +28,7 @@ OUT_OF_REACH = (0.05, 0.2)  # of the answers: six hops do not reach them
 class RelationTwin:
     """Two relations that hold between (nearly) the same pairs. Self loops do not count."""
 
-    kind: Literal["symmetric", "inverse", "duplicate"]
+    kind: TwinKind
     """symmetric: its own inverse; inverse: the pairs turned round; duplicate: the same pairs."""
     relation: str
     other: str

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import gzip
-import json
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import contextpool as cp
-from command_line import run
 from contextpool.errors import ConfigError, DataError, UnknownNameError
 from contextpool.triples.dataset import Dataset
-from contextpool.triples.debian.build import Index, apt_lists, build_dataset, hashed, read_index
 from contextpool.triples.store import Triple
+from debian_example import FOLDER, build
+
+Index, apt_lists, read_index = build.Index, build.apt_lists, build.read_index
+build_dataset, hashed = build.build_dataset, build.hashed
 
 
 def stanzas(numbers: Iterable[int], first: str = "p") -> str:
@@ -145,31 +147,25 @@ def test_the_lists_of_apt(tmp_path: Path):
     assert [path.name for path in apt_lists(tmp_path)] == names[:3]
 
 
-def test_the_command_writes_a_dataset_that_trains(
-    packages: Path, tmp_path: Path, capsys: Any, monkeypatch: Any
+def test_the_command_writes_a_dataset_that_loads(
+    packages: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     target = tmp_path / "deb"
-    call = ["data", "build", "debian", str(target), "--packages", str(packages), "--hold-out", "0123"]
-    ran = run([*call, "--json"], capsys, monkeypatch)
-    assert ran.code == 0, ran.err
-    told = json.loads(ran.out)
-    dataset = cp.load_dataset(target)
-    assert (told["relations"], told["inductive"]) == (len(dataset.relations), True)
-    assert told["triples"]["inference_test"] == len(dataset.inference_test)
-    assert run(call, capsys, monkeypatch).code == 2  # it is there already
-    again = run([*call, "--overwrite", "--without", "tag:use", "--section", "games"], capsys, monkeypatch)
-    assert again.code == 0
-    assert "unseen" in again.err
+    call = [str(packages), str(target), "--hold-out", "0123"]
+    assert build.main(call) == 0
+    assert f"{len(cp.load_dataset(target).relations)} relations" in capsys.readouterr().out
+    assert build.main(call) == 2  # it is there already
+    assert "deb" in capsys.readouterr().err
+    assert build.main([*call, "--overwrite", "--without", "tag:use", "--section", "games"]) == 0
+    assert "unseen" in capsys.readouterr().out
     assert "tag:use" not in cp.load_dataset(target).relations
 
 
-def test_a_bad_file_is_one_line_and_exit_code_2(tmp_path: Path, capsys: Any, monkeypatch: Any):
+def test_a_bad_file_is_one_line_and_exit_code_2(tmp_path: Path):
     (tmp_path / "Packages").write_text("Package: a\nDepends: b c\n")
-    ran = run(
-        ["data", "build", "debian", str(tmp_path / "x"), "--packages", str(tmp_path / "Packages")],
-        capsys,
-        monkeypatch,
-    )
-    assert ran.code == 2
-    assert "Packages:2: depends: 'b c'" in ran.err
+    command = [sys.executable, str(FOLDER / "build.py"), str(tmp_path / "Packages"), str(tmp_path / "x")]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert ran.returncode == 2
+    assert "Packages:2: depends: 'b c'" in ran.stderr
+    assert ran.stderr.count("\n") == 1
     assert not (tmp_path / "x").exists()

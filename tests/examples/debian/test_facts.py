@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contextpool.errors import TripleFileError
-from contextpool.triples.debian.deb822 import Stanza
-from contextpool.triples.debian.facts import facts_of, parse_relationship, parse_tags
+from debian_example import deb822, facts
+
+Stanza = deb822.Stanza
+facts_of, parse_relationship, parse_tags = facts.facts_of, facts.parse_relationship, facts.parse_tags
 
 
 def stanza(**fields: str) -> Stanza:

@@ -1,18 +1,28 @@
-"""The package index as a dataset: train on some packages, ask about packages that training has never seen."""
+"""Debian's package index as a dataset: train on some packages, ask about packages that training has never seen.
+
+    python examples/debian/build.py Packages.xz debian                               a sixteenth of them unseen
+    python examples/debian/build.py Packages.xz debian --unseen trixie/Packages.xz   those new in trixie unseen
+    python examples/debian/build.py debian                                           apt's own lists of this machine
+
+`deb822.py` reads the files, `facts.py` makes triples of them; docs/tutorial-debian.md goes on from here.
+"""
 
 from __future__ import annotations
 
+import argparse
 import hashlib
+import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from deb822 import read_stanzas
+from facts import facts_of, package_of
 
-from contextpool.errors import ConfigError, DataError, UnknownNameError
+from contextpool.errors import ConfigError, ContextPoolError, DataError, UnknownNameError
 from contextpool.triples.dataset import Dataset
-from contextpool.triples.debian.deb822 import read_stanzas
-from contextpool.triples.debian.facts import facts_of, package_of
+from contextpool.triples.formats import write_dataset
 from contextpool.triples.split import held_out, two_sided
 from contextpool.triples.store import Triple, Triples
 
@@ -80,7 +90,7 @@ def apt_lists(folder: Path = APT_LISTS) -> list[Path]:
     if not found:
         raise DataError(
             f"{folder}: apt keeps no lists of packages here. Run `apt-get update` on a Debian or Ubuntu machine, or "
-            "name a Packages file with --packages FILE."
+            "name a Packages file before the target."
         )
     return found
 
@@ -171,3 +181,69 @@ def _split(
     home = held_out(Triples.from_labels(training), valid, test, rng, f"{name}: the training side")
     away = held_out(Triples.from_labels(inference), valid, test, rng, f"{name}: the side of unseen packages")
     return two_sided(name, home, away)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Build as the command line says; returns the exit code: 0, or 2 for bad input."""
+    options = _options(arguments)
+    try:
+        index = read_index(options.packages or apt_lists()).without(options.without)
+        later = None if options.unseen is None else read_index([options.unseen]).without(options.without)
+        built = build_dataset(
+            index,
+            later,
+            hold_out=options.hold_out,
+            sections=options.section,
+            valid=options.valid,
+            test=options.test,
+            seed=options.seed,
+            name=options.target.name,
+        )
+        write_dataset(built.dataset, options.target, layout="grail", overwrite=options.overwrite)
+    except ContextPoolError as error:
+        print(f"build.py: error: {error}", file=sys.stderr)
+        return error.exit_code
+    _tell(built, options.target)
+    return 0
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Debian's package index as a dataset of contextpool.")
+    add = parser.add_argument
+    add("packages", nargs="*", type=Path, help="Packages files (.gz, .xz, .lz4, .zst too); else apt's lists")
+    add("target", type=Path, help="the folder to write")
+    add("--unseen", type=Path, help="another release's Packages file: its new packages are asked about")
+    add(
+        "--hold-out",
+        default="0",
+        help="without --unseen: first letters of the names' sha256, a sixteenth each",
+    )
+    add("--section", action="append", default=[], help="only packages of this section; may be repeated")
+    add("--without", action="append", default=[], help="leave this relation out; may be repeated")
+    add("--valid", type=float, default=0.1, help="share of the facts held out as valid, on each side")
+    add("--test", type=float, default=0.1, help="share of the facts held out as test, on each side")
+    add("--seed", type=int, default=0, help="another seed holds out other facts")
+    add("--overwrite", action="store_true", help="replace an existing target")
+    return parser.parse_args(arguments)
+
+
+def _tell(built: Built, target: Path) -> None:
+    data = built.dataset
+    print(f"{built.facts:,} facts, {len(data.relations)} relations")
+    print(
+        f"training: {built.seen:,} packages, {len(data.training_queries):,} facts to learn from, "
+        f"{len(data.validation_queries):,} to select on"
+    )
+    asked = len(data.evaluation_queries("P1"))
+    print(
+        f"unseen: {built.unseen:,} packages, {len(data.inference_graph):,} facts given, {asked:,} asked about"
+    )
+    if built.dropped:
+        print(f"left out {built.dropped:,} facts of training that name an unseen package")
+    if built.skipped:
+        print(f"left out {built.skipped:,} facts about unseen packages: training lacks their relations")
+    print(f"wrote {target}; train on it with: contextpool train {target} --context")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

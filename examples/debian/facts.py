@@ -18,8 +18,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from deb822 import Stanza
+
 from contextpool.errors import shortened
-from contextpool.triples.debian.deb822 import Stanza
 from contextpool.triples.store import Triple
 
 RELATIONSHIPS = (
