@@ -72,4 +72,4 @@ wheel-test: dist  ## the wheel in an empty environment, outside the repository
 
 clean:  ## remove the virtual environment and all caches
 	rm -rf $(VENV) .screenshots .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build site
-	find src tests -name __pycache__ -type d -exec rm -rf {} +
+	find src lab tests -name __pycache__ -type d -exec rm -rf {} +

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from contextpool.bench import plots
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from lab import plots
 
 PANELS = {
     "edges": "directed edges (batch 16, 3 layers)",

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "src"))
+sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
-from contextpool.recipe_file import to_toml  # noqa: E402
+from lab.recipe_file import to_toml  # noqa: E402
 
 FOLDER = ROOT / "src" / "contextpool" / "recipes"
 TUNED = ROOT / "results" / "recipes"

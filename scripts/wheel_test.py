@@ -27,7 +27,9 @@ def missing_from(wheel: Path) -> list[str]:
     """What the wheel should hold and does not, and what it holds and should not."""
     names = zipfile.ZipFile(wheel).namelist()
     lacking = [part for part in NEEDED if not any(name.startswith(part) for name in names)]
-    return lacking + [name for name in names if name.startswith(("tests/", "examples/", "benchmarks/"))]
+    return lacking + [
+        name for name in names if name.startswith(("tests/", "examples/", "benchmarks/", "lab/", "results/"))
+    ]
 
 
 def environment() -> dict[str, str]:

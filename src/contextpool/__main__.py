@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 
 
 def main() -> None:
-    """Run the command line; every error that we raise on purpose is one message and an exit code."""
+    """Run the command line."""
     # Threads that wait by spinning stall one another where other work shares the cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from contextpool.cli.app import app
+
+    run_app(app)
+
+
+def run_app(app: Callable[[], object]) -> None:
+    """Call a command line; every error that we raise on purpose is one message and an exit code."""
     from contextpool.cli.output import print_error
     from contextpool.errors import ContextPoolError, PeerFailedError
 

@@ -10,13 +10,13 @@ import pytest
 
 from conftest import REPOSITORY
 from contextpool import experiment
-from contextpool.bench.models import shipped_variants
 from contextpool.models.nbfnet import NBFNetConfig
 from contextpool.models.redgnn import REDGNNConfig
 from contextpool.pool.batch import ContextConfig
 from contextpool.recipe import Recipe
 from contextpool.train.config import TrainConfig
-from contextpool.tune.space import space_named
+from lab.models import shipped_variants
+from lab.space import space_named
 from learning_worlds import family_dataset
 from learning_worlds import one_thread as one_thread
 

@@ -51,6 +51,6 @@ def test_the_readme_leads_to_the_main_pages() -> None:
         "predict",
         "explain",
         "serve",
-        "results",
+        "lab/results",
     }
     assert {f"docs/{name}.md" for name in main} <= set(links(REPOSITORY / "README.md"))

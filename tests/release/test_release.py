@@ -91,6 +91,9 @@ def test_the_wheel_holds_what_it_needs_and_no_more(wheel: Path) -> None:
         if path.is_file() and path.suffix not in (".pyc", ".nbi", ".nbc")
     }
     assert tracked == {name for name in names if name.startswith("contextpool/")}
+    assert all(
+        name.startswith(("contextpool/", "contextpool-")) for name in names
+    )  # nothing of the laboratory
 
 
 def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
@@ -102,7 +105,7 @@ def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
             archive.extraction_filter = tarfile.data_filter
         archive.extractall(tmp_path)
     source = tmp_path / f"contextpool-{cp.__version__}"
-    assert {"Makefile", "Dockerfile", "constraints.txt", "tests", "docs", "examples"} <= {
+    assert {"Makefile", "Dockerfile", "constraints.txt", "tests", "docs", "examples", "lab", "results"} <= {
         entry.name for entry in source.iterdir()
     }
     subprocess.run([*build, "wheel"], cwd=source, check=True, capture_output=True)

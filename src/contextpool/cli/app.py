@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from contextpool.cli import (
-    bench,
     data,
     demo,
     doctor,
@@ -19,7 +18,6 @@ from contextpool.cli import (
     predict,
     serve,
     train,
-    tune,
 )
 
 app = typer.Typer(
@@ -62,6 +60,18 @@ app.command("predict")(predict.predict)
 app.command("explain")(explain.explain)
 app.command("export")(export.export)
 app.command("serve")(serve.serve)
-app.add_typer(bench.app, name="bench")
-app.command("tune")(tune.tune)
 app.command("doctor")(doctor.doctor)
+
+
+def _moved() -> None:
+    from contextpool.errors import ConfigError
+
+    raise ConfigError(
+        "`bench` and `tune` are no verbs of contextpool any more. In a checkout of the repository, type `python -m lab "
+        "run`, `python -m lab tune` or `python -m lab report`."
+    )
+
+
+for verb in ("bench", "tune"):
+    anything = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    app.command(verb, hidden=True, context_settings=anything)(_moved)

@@ -1,0 +1,255 @@
+"""The paper's Tables 1, 2 and 4 with ours beside every figure, and the count of cells that are above."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from lab.markdown import figure, mean_and_deviation, seconds, signed, table
+from lab.models import CONTEXT, split_name
+from lab.published import (
+    METRICS,
+    SETTINGS,
+    best_published,
+    columns,
+    datasets_of,
+    published,
+    reference,
+    systems,
+)
+from lab.results import Group, Results
+
+TITLES = {"mrr": "MRR", "hits@1": "Hits@1"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One figure of the paper to beat, and ours."""
+
+    setting: str
+    column: str
+    metric: str
+    target: float
+    ours: Group | None
+
+    @property
+    def is_won(self) -> bool:
+        return self.ours is not None and self.ours.mean(self.metric) > self.target
+
+    @property
+    def is_safe(self) -> bool:
+        """Won with enough seeds."""
+        return self.is_won and self.ours is not None and self.ours.is_enough
+
+
+def context_models(results: Results) -> list[str]:
+    """Models with context as their recipe has it: those whose name ends in +cp."""
+    return [model for model in results.models if split_name(model)[1] == CONTEXT]
+
+
+def selected(results: Results, setting: str) -> list[Group | None]:
+    """[12] in each setting, of all models with context, the recipe with the highest mean validation MRR."""
+    return [results.chosen(dataset, context_models(results)) for dataset in datasets_of(setting)]
+
+
+def cells(results: Results) -> list[Cell]:
+    """All 48."""
+    return [
+        Cell(setting, column, metric, target, ours)
+        for setting in SETTINGS
+        for metric in METRICS
+        for column, target, ours in zip(
+            columns(), best_published(setting, metric), selected(results, setting), strict=True
+        )
+    ]
+
+
+def paper_table(results: Results, setting: str, metric: str) -> str:
+    """Every system of the paper, then each of our models, then what validation chose; wins are bold."""
+    targets, datasets = best_published(setting, metric), datasets_of(setting)
+    rows = [[name, *(figure(value) for value in row)] for name, row in systems(setting, metric).items()]
+    rows.append(["*best in the paper*", *(figure(target) for target in targets)])
+    for model in _own_rows(results, datasets):
+        groups = [results.chosen(dataset, model) for dataset in datasets]
+        rows.append([f"ours: {model}", *_beside(groups, metric, targets)])
+    rows.append(["**ours: chosen by validation**", *_beside(selected(results, setting), metric, targets)])
+    return table([TITLES[metric], *columns()], rows)
+
+
+def _models(results: Results) -> list[str]:
+    """Models without context and with it, and none of the variants."""
+    return [model for model in results.models if split_name(model)[1] in ("", CONTEXT)]
+
+
+def _own_rows(results: Results, datasets: list[str]) -> list[str]:
+    """Of `_models`, those with a line in the setting."""
+    return [model for model in _models(results) if any(results.of(dataset, model) for dataset in datasets)]
+
+
+def absent_rows(results: Results, setting: str) -> list[str]:
+    """Models with results elsewhere and no row in the tables of this setting."""
+    there = _own_rows(results, datasets_of(setting))
+    return [model for model in _models(results) if model not in there]
+
+
+def _beside(groups: list[Group | None], metric: str, targets: list[float]) -> list[str]:
+    return [
+        mean_and_deviation(group, metric, bold=group is not None and group.mean(metric) > target)
+        for group, target in zip(groups, targets, strict=True)
+    ]
+
+
+def choices_table(results: Results, setting: str) -> str:
+    """Which recipe validation chose in each setting."""
+    rows = [
+        [
+            column,
+            "missing" if group is None else f"{group.model}, {group.recipe}",
+            "–" if group is None else figure(group.valid_mrr),
+            "–" if group is None else str(group.seeds),
+        ]
+        for column, group in zip(columns(), selected(results, setting), strict=True)
+    ]
+    return table(["setting", "recipe", "validation MRR", "seeds"], rows)
+
+
+def wins_text(results: Results) -> str:
+    """How many of the 48 cells are above the paper's best, and those that are not."""
+    all_cells = cells(results)
+    won, safe = sum(cell.is_won for cell in all_cells), sum(cell.is_safe for cell in all_cells)
+    missing = sum(cell.ours is None for cell in all_cells)
+    lines = [
+        f"**{won} of {len(all_cells)}** cells above the best figure of any system in the paper, by a model with "
+        f"context, chosen by validation; {safe} of them with three seeds or more. {missing} of the "
+        f"{len(all_cells)} are missing."
+    ]
+    short = [cell for cell in all_cells if cell.ours is not None and not cell.is_won]
+    if short:
+        lines += ["", "Short:", "", *(_short(cell) for cell in short)]
+    return "\n".join(lines)
+
+
+def _short(cell: Cell) -> str:
+    assert cell.ours is not None  # missing cells are counted, not listed
+    mean = cell.ours.mean(cell.metric)
+    return (
+        f"- {cell.setting} {cell.column}, {TITLES[cell.metric]}: {figure(mean)} against {figure(cell.target)} "
+        f"({signed(mean - cell.target)})"
+    )
+
+
+BEYOND = ("redgnn", "nbfnet", "astarnet", "trained", "training_free", "ultra", "trix", "everything")
+"""Other systems' inductive figures, as `published.json` names them."""
+
+
+def beyond_table(results: Results) -> str:
+    """Inductive MRR beside what others than the paper report."""
+    names = published()["references"]
+    rows = [[names[key]["name"], *(figure(value) for value in reference(key))] for key in BEYOND]
+    targets = [value or 0.0 for value in reference("everything")]
+    rows.append(["**ours: chosen by validation**", *_beside(selected(results, "inductive"), "mrr", targets)])
+    return table(["MRR", *columns()], rows)
+
+
+def beyond_wins(results: Results) -> dict[str, tuple[int, int]]:
+    """Name of a bar -> (settings above it, settings measured), of the twelve inductive ones."""
+    bars = {
+        "best trained on the split alone": reference("trained"),
+        "training-free scorer": reference("training_free"),
+        "both of these": _higher(reference("trained"), reference("training_free")),
+        "best of everything, pre-trained included": reference("everything"),
+    }
+    ours = selected(results, "inductive")
+    return {name: _above(ours, bar) for name, bar in bars.items()}
+
+
+def _higher(one: list[float | None], other: list[float | None]) -> list[float | None]:
+    return [max(a or 0.0, b or 0.0) for a, b in zip(one, other, strict=True)]
+
+
+def _above(ours: list[Group | None], bar: list[float | None]) -> tuple[int, int]:
+    measured = [(group, level) for group, level in zip(ours, bar, strict=True) if group is not None]
+    return sum(group.mean("mrr") > (level or 0.0) for group, level in measured), len(measured)
+
+
+def protocols_table(results: Results) -> str | None:
+    """What was chosen under other protocols and rules for ties: for readers who come from other systems."""
+    groups = [group for setting in SETTINGS for group in selected(results, setting) if group is not None]
+    groups = [group for group in groups if all("p2" in line for line in group.lines)]
+    rows = [[group.dataset, *(figure(_mean(group, path)) for path in _OTHER.values())] for group in groups]
+    return table(["", *_OTHER], rows) if rows else None
+
+
+_OTHER = {
+    "P1 MRR": ("mrr",),
+    "optimistic": ("optimistic", "mrr"),
+    "pessimistic": ("pessimistic", "mrr"),
+    "Hits@3": ("hits@3",),
+    "Hits@10": ("hits@10",),
+    "Hits@10 of 50": ("hits@10_50",),
+    "P2 MRR": ("p2", "mrr"),
+    "P2 pessimistic": ("p2", "pessimistic", "mrr"),
+    "P2 Hits@1": ("p2", "hits@1"),
+    "P2 Hits@10": ("p2", "hits@10"),
+    "P2 Hits@10 of 50": ("p2", "hits@10_50"),
+}
+"""Column -> where its figure is in a line."""
+
+
+def _mean(group: Group, path: tuple[str, ...]) -> float:
+    def inside(line: Any) -> float:
+        for key in path:
+            line = line[key]
+        return float(line)
+
+    return fmean(inside(line) for line in group.lines)
+
+
+ABLATION_ON = ("WN18RR_v1", "fb237_v1", "fb237_v4")
+ABLATION_ROWS = {"alg3": "Algorithm 3", "alg1": "Algorithm 1, sets of 4-5"}
+
+
+def ablation_table(results: Results) -> str:
+    """The paper's Table 4: both algorithms, MRR, Hits@1 and time; fb237_v4 is ours alone."""
+    rows = []
+    for suffix, title in ABLATION_ROWS.items():
+        rows.append([f"paper: RED-GNN+CP, {title}", *_paper_ablation(suffix)])
+        for base in _bases(results, suffix):
+            groups = [results.chosen(f"grail/{name}", f"{base}+{suffix}") for name in ABLATION_ON]
+            rows.append(
+                [f"ours: {base}, {title}", *(cell for group in groups for cell in _ablation_cells(group))]
+            )
+    titles = [f"{name} {what}" for name in ABLATION_ON for what in ("MRR", "Hits@1", "time")]
+    return table(["", *titles], rows)
+
+
+def _bases(results: Results, suffix: str) -> list[str]:
+    found = [split_name(model)[0] for model in results.models if split_name(model)[1] == suffix]
+    return found or ["redgnn"]
+
+
+def _paper_ablation(suffix: str) -> list[str]:
+    rows = published()["ablation"]["rows"]
+    result = []
+    for name in ABLATION_ON:
+        row = rows.get(name, {}).get(suffix)
+        shown = (
+            ["–"] * 3 if row is None else [figure(row["mrr"]), figure(row["hits@1"]), seconds(row["seconds"])]
+        )
+        result += shown
+    return result
+
+
+def _ablation_cells(group: Group | None) -> list[str]:
+    if group is None:
+        return [mean_and_deviation(None, "mrr")] * 3
+    return [*(mean_and_deviation(group, metric) for metric in METRICS), _time(group)]
+
+
+def _time(group: Group) -> str:
+    """Mean seconds, with what decides them: epochs and device."""
+    epochs = sorted({int(line["epochs"]) for line in group.lines})
+    span = str(epochs[0]) if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}"
+    devices = sorted({str(line.get("device")) for line in group.lines})
+    return f"{seconds(group.mean('train_seconds'))}, {span} epochs, {', '.join(devices)}"

@@ -1,0 +1,96 @@
+"""A recipe file says what the recipe says, is known by its content, and tells how it was found."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contextpool.errors import ConfigError
+from contextpool.pool.batch import ContextConfig, ViewConfig
+from contextpool.recipe import Recipe, read_recipe, shipped_recipe
+from contextpool.train.config import TrainConfig
+from lab.defaults import canonical, fingerprint
+from lab.recipe_file import recipe_text, to_toml, tuning_of
+
+VIEWS = st.builds(
+    ViewConfig,
+    min_precision=st.floats(0, 0.9),
+    min_recall=st.floats(0, 0.9),
+    algorithm=st.sampled_from(["neighbors", "families-recall"]),
+    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple),
+)
+CONTEXTS = st.none() | st.builds(
+    ContextConfig, views=st.lists(VIEWS, max_size=3).map(tuple), hops=st.integers(1, 5), gate=st.booleans()
+)
+RECIPES = st.builds(
+    Recipe,
+    dataset=st.sampled_from(["world", 'a "quoted" \\ name', "grail/fb237_v1"]),
+    model=st.just("nbfnet"),
+    settings=st.fixed_dictionaries({}, optional={"dim": st.integers(1, 64), "dropout": st.floats(0, 0.9)}),
+    context=CONTEXTS,
+    train=st.builds(TrainConfig, lr=st.floats(1e-9, 1.0), epochs=st.integers(1, 50)),
+)
+
+
+@given(recipe=RECIPES)
+def test_a_recipe_comes_back_from_its_file(recipe: Recipe) -> None:
+    read = Recipe.from_dict(tomllib.loads(recipe_text(recipe, comments=("one", ""), tuning={"trials": 3})))
+    assert read.to_dict() == {**recipe.to_dict(), "model": read.to_dict()["model"]}
+    assert read.model_config() == recipe.model_config()
+    assert fingerprint(read.to_dict()) == fingerprint(recipe.to_dict())
+
+
+@given(one=RECIPES, other=RECIPES)
+def test_fingerprints_are_equal_just_where_recipes_say_the_same(one: Recipe, other: Recipe) -> None:
+    alike = (one.dataset, one.model_config(), one.context, one.train) == (
+        other.dataset,
+        other.model_config(),
+        other.context,
+        other.train,
+    )
+    assert (fingerprint(one.to_dict()) == fingerprint(other.to_dict())) == alike
+
+
+def test_defaults_that_are_written_out_change_nothing() -> None:
+    plain = Recipe("world", "nbfnet", {}, ContextConfig())
+    written = Recipe(
+        "world", "nbfnet", {"dim": 32, "layers": 6}, ContextConfig(hops=3), TrainConfig(epochs=20)
+    )
+    assert canonical(plain.to_dict()) == {
+        "dataset": "world",
+        "model": {"name": "nbfnet"},
+        "train": {},
+        "context": {},
+    }
+    assert fingerprint(plain.to_dict()) == fingerprint(written.to_dict())
+    assert fingerprint(plain.to_dict()) != fingerprint(replace(plain, context=None).to_dict())
+
+
+def test_how_a_recipe_was_found_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    tuning = {"key": "world/nbfnet", "trials": 20, "seconds": 3.5, "valid_mrrs": [0.5, 0.6]}
+    path.write_text(recipe_text(Recipe("world"), comments=("Found by a search",), tuning=tuning))
+    assert path.read_text().startswith("# Found by a search\n# tuning: {")
+    assert tuning_of(path) == tuning
+    assert read_recipe(path) == Recipe("world")
+    path.write_text(recipe_text(Recipe("world")))
+    assert tuning_of(path) is None
+    path.write_text("# tuning: {half")
+    with pytest.raises(ConfigError, match="how it was tuned is damaged"):
+        tuning_of(path)
+
+
+def test_the_shipped_recipes_are_written_as_they_are_read() -> None:
+    recipe = shipped_recipe("grail/fb237_v1", "nbfnet", True)
+    assert recipe is not None
+    values = {
+        "dataset": recipe.dataset,
+        "model": {"name": "nbfnet"},
+        "context": {"views": [{"min_recall": 0.5}]},
+    }
+    assert tomllib.loads(to_toml(values)) == values
