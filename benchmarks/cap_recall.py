@@ -29,8 +29,8 @@ from contextpool.graph.relations import DirectedQueries
 from contextpool.pool.batch import ContextConfig
 from contextpool.pool.capped import order_of
 from contextpool.predict import Predictor
+from contextpool.predict.asking import best_places, known_answers
 from contextpool.predict.frontier import Frontier
-from contextpool.predict.ranking import best_places, known_answers
 from contextpool.recipe import Recipe
 from contextpool.train.config import TrainConfig
 from contextpool.triples.catalog import load_dataset

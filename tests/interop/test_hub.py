@@ -24,7 +24,7 @@ from contextpool.errors import (
 from contextpool.graph.graph import Graph
 from contextpool.interop import hub
 from contextpool.interop.export import export, verify
-from contextpool.serve.sources import ModelSource
+from contextpool.serve import ModelSource
 from contextpool.triples.dataset import Dataset
 from hub_server import COMMIT, serving
 from learning_worlds import SMALL, family_dataset

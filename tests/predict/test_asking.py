@@ -171,7 +171,7 @@ def test_an_iterable_of_queries_is_streamed() -> None:
             taken.append(entity)
             yield Question(entity, "likes", None)
 
-    found = predictor().stream(GRAPH, questions(), Selection(2), batch_size=2)
+    found = predictor().asking(GRAPH, batch_size=2).stream(questions(), Selection(2))
     next(found)
     assert taken == ["ann", "bob"]
     assert len(list(found)) == 3

@@ -20,7 +20,7 @@ import contextpool as cp
 from conftest import REPOSITORY
 from contextpool.errors import ConfigError, DataError, InputError, WrongNamesError
 from contextpool.graph.graph import Graph
-from contextpool.predict import Predictor, Question, bulk, manifest
+from contextpool.predict import Predictor, Question, bulk
 from contextpool.predict.answers import Selection
 from contextpool.predict.bulk import Bulk, BulkSettings, answer_file
 from contextpool.triples.dataset import Dataset
@@ -67,7 +67,7 @@ def test_a_file_is_answered_like_each_question_alone(tmp_path: Path) -> None:
     lines = [json.loads(line) for path in outcome.shards for line in path.read_text().splitlines()]
     assert [line["question"] for line in lines] == list(range(1, 24))
     for line, question in zip(lines, questions, strict=True):
-        (alone,) = asking.predictor.predict_batch(asking.graph, [question], 3)
+        (alone,) = asking.predictor.predict_batch(asking.asking.graph, [question], 3)
         assert [answer.get("entity", answer.get("relation")) for answer in line["answers"]] == [
             answer.label for answer in alone
         ]
@@ -99,7 +99,7 @@ class Stopped(BaseException):
 
 def stopping_after(monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
     """The next write is torn: its temporary file is half there, and nothing has its name yet."""
-    real, left = manifest.durable_file, [writes]
+    real, left = bulk.durable_file, [writes]
 
     def counted(path: Path):  # type: ignore[no-untyped-def]
         left[0] -= 1
@@ -108,7 +108,7 @@ def stopping_after(monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
             raise Stopped
         return real(path)
 
-    monkeypatch.setattr(manifest, "durable_file", counted)
+    monkeypatch.setattr(bulk, "durable_file", counted)
 
 
 @pytest.mark.parametrize("writes", range(7))
@@ -177,7 +177,9 @@ def test_answers_of_another_call_are_not_mixed(tmp_path: Path) -> None:
     family_bulk().write(questions, tmp_path / "out")
     others = {
         "settings": family_bulk(shard_size=5),
-        "selection": Bulk(family_bulk().predictor, family_bulk().graph, Selection(4), family_bulk().settings),
+        "selection": Bulk(
+            family_bulk().predictor, family_bulk().asking.graph, Selection(4), family_bulk().settings
+        ),
         "graph": Bulk(
             family_bulk().predictor, Graph.from_triples(families()[1:]), Selection(3), family_bulk().settings
         ),
@@ -279,7 +281,12 @@ def test_the_short_way(tmp_path: Path) -> None:
     questions.write_text("f1\tparent of\nf2\tparent of\n")
     seen = []
     outcome = answer_file(
-        asking.predictor, asking.graph, questions, tmp_path / "out", 2, progress=lambda *now: seen.append(now)
+        asking.predictor,
+        asking.asking.graph,
+        questions,
+        tmp_path / "out",
+        2,
+        progress=lambda *now: seen.append(now),
     )
     assert outcome.shards[0].suffix == ".tsv"
     assert seen == [(2, 2)]

@@ -17,7 +17,10 @@ from contextpool.graph.mapped import MappedGraph
 from contextpool.models.walk import Walk, WalkConfig
 from contextpool.pool.batch import ContextConfig
 from contextpool.predict import Predictor, Question
-from contextpool.predict.frontier import Frontier, observed_pairs
+from contextpool.predict.answers import Selection
+from contextpool.predict.asking import Asking
+from contextpool.predict.bulk import observed_pairs
+from contextpool.predict.frontier import Frontier
 from learning_worlds import CONTEXTS, families, new_model, random_graph
 from learning_worlds import one_thread as one_thread
 from support import amount
@@ -70,18 +73,9 @@ def test_a_mapped_graph_answers_as_the_graph_in_memory_does(context: str, tmp_pa
     head, relation, _ = FAMILIES.triples[3]
     for cap in (None, 3, 1000):
         answers = predictor.predict(mapped, head, relation, cap=cap)
-        expected = predictor.frontier(FAMILIES, cap)
-        assert answers == expected.answers(
-            FAMILIES.entity_id(head), FAMILIES.relation_id(relation), *rest_of(predictor, FAMILIES)
-        )
+        asking = Asking(predictor, FAMILIES, frontier=predictor.frontier(FAMILIES, cap))
+        assert answers == next(asking.stream([Question(head, relation)], Selection()))
         assert [answer.known for answer in answers] == [False] * len(answers)
-
-
-def rest_of(predictor: Predictor, graph: Graph) -> tuple:  # type: ignore[type-arg]
-    from contextpool.predict.answers import Selection
-    from contextpool.predict.names import NO_NAMES
-
-    return Selection(), NO_NAMES, predictor.resolver(graph, None)
 
 
 def test_no_cap_on_a_graph_in_memory_ranks_every_entity_as_before() -> None:

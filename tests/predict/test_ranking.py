@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from contextpool.errors import DataError, WrongNamesError
 from contextpool.graph.graph import Graph
+from contextpool.models.walk import Walk, WalkConfig
+from contextpool.predict import Predictor
 from contextpool.predict.answers import Selection
-from contextpool.predict.names import Resolver
-from contextpool.predict.ranking import best_places, candidate_mask, known_answers
+from contextpool.predict.asking import Asking, best_places, known_answers
 from learning_worlds import every_query, random_graph
 from learning_worlds import one_thread as one_thread
 
@@ -41,7 +42,9 @@ def test_known_answers_are_the_facts_of_the_graph(seed: int) -> None:
 
 
 def mask(graph: Graph, selection: Selection) -> set[str] | None:
-    found = candidate_mask(graph, selection, Resolver(graph.entity_vocabulary, graph.relation_vocabulary))
+    model = Walk(graph.num_relations, WalkConfig(1))
+    predictor = Predictor(model, graph.relation_vocabulary, None, None)
+    found = Asking(predictor, graph).choose(selection).allowed
     if found is None:
         return None
     return {label for label, allowed in zip(graph.entities, found.tolist(), strict=True) if allowed}

@@ -8,7 +8,7 @@ import json
 import pyarrow.parquet as pq
 
 from contextpool.predict import Answer, Question, RelationAnswer
-from contextpool.predict.results import COLUMNS, Answered, encoded
+from contextpool.predict.files import COLUMNS, Answered, encoded
 
 RESULTS = [
     Answered(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from contextpool.graph.graph import Graph
 from contextpool.predict import Names
-from contextpool.serve.completion import Completions, folded
+from contextpool.serve.registry import Completions, folded
 
 LABELS = st.lists(st.text("aAbBé -'", min_size=1, max_size=6), min_size=1, max_size=12, unique=True)
 

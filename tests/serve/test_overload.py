@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from contextpool.predict.answers import Selection
+from contextpool.predict.asking import Asking
 from contextpool.serve.app import create_app
-from contextpool.serve.engine import Engine
-from contextpool.serve.lanes import Ticket
+from contextpool.serve.batching import Job
 from contextpool.serve.registry import Registry
 from contextpool.serve.service import Service
 from serve.served import BASE, service_of
@@ -25,24 +26,27 @@ EXPLAIN = "/explain?head=Belarus&relation=currency&tail=Euro"
 
 
 class Stuck:
-    """An engine that does not answer before it is let go."""
+    """A model that does not answer before it is let go."""
 
     def __init__(self) -> None:
         self.gate, self.entered = threading.Event(), threading.Event()
 
-    def answer(self, questions: Any) -> list[Any]:
+    def choose(self, selection: Any) -> Any:
+        return selection
+
+    def answer(self, asked: Any) -> list[Any]:
         self.entered.set()
         assert self.gate.wait(60)
-        return [[] for _ in questions]
+        return [[] for _ in asked]
 
 
 @contextmanager
 def stuck(service: Service) -> Iterator[None]:
-    """Both lanes are busy with something that does not end."""
+    """Both queues are busy with something that does not end."""
     engine = Stuck()
     forever = time.monotonic() + 60
-    service.questions.submit(Ticket((engine, [None]), forever, group=engine))  # type: ignore[arg-type]
-    service.slow.submit(Ticket(lambda: engine.gate.wait(60), forever))
+    service.questions.submit(Job((engine, [None], Selection()), forever, group=engine))  # type: ignore[arg-type]
+    service.slow.submit(Job(lambda: engine.gate.wait(60), forever))
     assert engine.entered.wait(30)
     try:
         yield
@@ -92,13 +96,13 @@ def test_so_many_questions_are_scored_together_as_the_settings_say(
     registry: Registry, monkeypatch: pytest.MonkeyPatch, batch_size: int, together: list[int]
 ) -> None:
     sizes: list[int] = []
-    answer = Engine.answer
+    answer = Asking.answer
 
-    def counted(self: Engine, questions: Any) -> Any:
-        sizes.append(len(questions))
-        return answer(self, questions)
+    def counted(self: Asking, asked: Any) -> Any:
+        sizes.append(len(asked))
+        return answer(self, asked)
 
-    monkeypatch.setattr(Engine, "answer", counted)
+    monkeypatch.setattr(Asking, "answer", counted)
     with service_of(registry, batch_size=batch_size) as service:
         body = {"questions": [{"head": "Belarus", "relation": "currency"}] * 128, "k": 1}
         found = client(service).post("/predict/batch", json=body).json()["results"]
@@ -120,11 +124,11 @@ def test_what_nobody_waits_for_any_more_is_not_begun(registry: Registry) -> None
 def test_an_error_inside_is_500_without_a_word_of_it(
     registry: Registry, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(self: Engine, questions: Any) -> Any:
+    def broken(self: Asking, asked: Any) -> Any:
         raise RuntimeError("secret /path/to/something")
 
     with service_of(registry) as service:
-        monkeypatch.setattr(Engine, "answer", broken)
+        monkeypatch.setattr(Asking, "answer", broken)
         with caplog.at_level(logging.ERROR, "contextpool.serve"):
             answer = client(service).get(ASK)
         assert answer.status_code == 500
@@ -133,7 +137,7 @@ def test_an_error_inside_is_500_without_a_word_of_it(
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert "secret" in caplog.text  # the log has it
         monkeypatch.undo()
-        assert client(service).get(ASK).status_code == 200  # and the lane lives on
+        assert client(service).get(ASK).status_code == 200  # and the queue lives on
         assert 'status="500"} 1' in client(service).get("/metrics").text
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from contextpool.graph.graph import Graph
     from contextpool.predict import Names, Predictor, Question
     from contextpool.predict.answers import AnyAnswer
-    from contextpool.predict.bulk import Asked, Bulk
+    from contextpool.predict.bulk import Bulk
 
 LabelsOption = Annotated[
     Path | None, typer.Option("--labels", help="Names of entities and relations: a file of id TAB name.")
@@ -88,8 +88,8 @@ def predict(
     from contextpool.cli.inputs import load_graph
     from contextpool.experiment import load
     from contextpool.predict.answers import Selection
-    from contextpool.predict.bulk import Bulk, BulkSettings, ObservedPairs
-    from contextpool.predict.questions import kind_of
+    from contextpool.predict.bulk import Bulk, BulkSettings
+    from contextpool.predict.files import kind_of
 
     single = _question(head, relation, tail, questions, everything)
     selection = Selection.of(k, known, _listed(candidates), having)
@@ -101,17 +101,14 @@ def predict(
     )
     _tell_left_out(predictor, loaded, on_unknown)
     if single is not None:
-        found = next(
-            predictor.stream(loaded, [single], selection, names=names, on_unknown=on_unknown, cap=most)
-        )
-        _print_answers(single, found, as_json)
+        asking = predictor.asking(loaded, names, on_unknown=on_unknown, cap=most)
+        _print_answers(single, next(asking.stream([single], selection)), as_json)
         return
-    asked = questions or ObservedPairs(predictor.relations)
     bulk = Bulk(predictor, loaded, selection, settings, names)
     if output is None:
-        _print_stream(bulk, asked)
+        _print_stream(bulk, questions)
     else:
-        _write_shards(bulk, asked, output, overwrite, as_json)
+        _write_shards(bulk, questions, output, overwrite, as_json)
 
 
 def _cap(cap: int | None, graph: Graph) -> int | None:
@@ -186,10 +183,10 @@ def _row(number: int, answer: AnyAnswer, named: bool) -> list[Any]:
     return [number, answer.label, *name, f"{answer.score:.3f}", chance, "known" if answer.known else ""]
 
 
-def _print_stream(bulk: Bulk, questions: Asked) -> None:
+def _print_stream(bulk: Bulk, questions: Path | None) -> None:
     """Answers on standard output as they come."""
     from contextpool.errors import ConfigError
-    from contextpool.predict.results import encoded
+    from contextpool.predict.files import encoded
 
     if bulk.settings.kind == "parquet":
         raise ConfigError("Parquet goes into files: name a folder with --output, or choose another --format.")
@@ -197,7 +194,7 @@ def _print_stream(bulk: Bulk, questions: Asked) -> None:
         sys.stdout.write(encoded([answered], bulk.settings.kind).decode("utf-8"))
 
 
-def _write_shards(bulk: Bulk, questions: Asked, output: Path, overwrite: bool, as_json: bool) -> None:
+def _write_shards(bulk: Bulk, questions: Path | None, output: Path, overwrite: bool, as_json: bool) -> None:
     with count_bar("answering") as update:
         outcome = bulk.write(questions, output, overwrite=overwrite, progress=update)
     counts = {

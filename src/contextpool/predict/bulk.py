@@ -11,49 +11,45 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from contextpool.errors import ConfigError, DataError
+import numpy as np
+import torch
+
+from contextpool.errors import ConfigError, DataError, shortened
 from contextpool.graph.graph import Graph
 from contextpool.graph.mapped import MappedGraph
-from contextpool.graph.relations import RelationVocabulary
 from contextpool.predict.answers import AnyAnswer, Question, Selection, UnknownRelations
-from contextpool.predict.asking import resolve
-from contextpool.predict.frontier import observed_pairs
-from contextpool.predict.manifest import Manifest
-from contextpool.predict.names import NO_NAMES, Names
+from contextpool.predict.files import (
+    COLUMNS,
+    KINDS,
+    Answered,
+    FileKind,
+    Placed,
+    encoded,
+    file_digest,
+    kind_of,
+    read_questions,
+)
+from contextpool.predict.names import Names
 from contextpool.predict.predictor import Predictor
-from contextpool.predict.questions import KINDS, FileKind, Placed, file_digest, kind_of, read_questions
-from contextpool.predict.results import COLUMNS, Answered, encoded
+from contextpool.train._files import durable_file, reason
 
 MOST_PROBLEMS = 1000
 """Unknown names are told at once, up to here; a file with more is another graph's."""
+EVERY_PAIR = "every observed (head, relation)"
+"""In the place of a file of questions: (head, relation, ?) for every head and relation with an answer in the graph."""
 Progress = Callable[[int, int], None]
 """Called with (questions answered, questions in all)."""
-
-
-@dataclass(frozen=True)
-class ObservedPairs:
-    """In the place of a file: (head, relation, ?) for every head and relation that have an answer in the graph."""
-
-    relations: RelationVocabulary
-    """The model's; facts of others ask nothing."""
-    name: str = "every observed (head, relation)"
-
-    def read(self, graph: Graph) -> Iterator[Placed]:
-        """In the order of their labels, each with where it stands."""
-        known = [label in self.relations.index for label in graph.relations]
-        for entity, relation in observed_pairs(graph):
-            if known[relation]:
-                label = graph.entities[entity]
-                yield f"entity {label!r}", Question(label, graph.relations[relation], None)
-
-
-Asked = str | Path | ObservedPairs
+Source = str | Path | None
+"""A file of questions, or None for `EVERY_PAIR`."""
+MANIFEST = "_manifest.json"
+"""Readers of folders (Arrow, Spark, DuckDB) pass over names that start with an underscore."""
+FORMAT = "contextpool answers 1"
 
 
 @dataclass(frozen=True)
@@ -104,11 +100,17 @@ class Bulk:
         settings: BulkSettings | None = None,
         names: Names | None = None,
     ) -> None:
-        self.predictor, self.graph, self.names = predictor, graph, names
+        self.predictor = predictor
         self.selection, self.settings = selection or Selection(), settings or BulkSettings()
-        self.prepared, self.left_out = predictor.prepared(graph, on_unknown=self.settings.on_unknown)
+        self.asking = predictor.asking(
+            graph,
+            names,
+            on_unknown=self.settings.on_unknown,
+            cap=self.settings.cap,
+            batch_size=self.settings.batch_size,
+        )
 
-    def stream(self, questions: Asked) -> Iterator[Answered]:
+    def stream(self, questions: Source) -> Iterator[Answered]:
         """Every question of a file with its answers, as they come. Unknown names are told before the first."""
         self.checked(questions)
         numbered = enumerate((question for _, question in self._read(questions)), start=1)
@@ -117,7 +119,7 @@ class Bulk:
 
     def write(
         self,
-        questions: Asked,
+        questions: Source,
         output: str | Path,
         *,
         overwrite: bool = False,
@@ -139,20 +141,25 @@ class Bulk:
         manifest.finish()
         return BulkOutcome(total, now, refused, manifest.paths)
 
-    def _read(self, questions: Asked) -> Iterator[Placed]:
-        return (
-            read_questions(questions) if isinstance(questions, (str, Path)) else questions.read(self.prepared)
-        )
+    def _read(self, questions: Source) -> Iterator[Placed]:
+        return self._every_pair() if questions is None else read_questions(questions)
 
-    def checked(self, questions: Asked) -> tuple[int, int]:
+    def _every_pair(self) -> Iterator[Placed]:
+        """In the order of their labels; facts of relations that the model does not know ask nothing."""
+        graph = self.asking.graph
+        known = [label in self.predictor.relations.index for label in graph.relations]
+        for entity, relation in observed_pairs(graph):
+            if known[relation]:
+                label = graph.entities[entity]
+                yield f"entity {label!r}", Question(label, graph.relations[relation], None)
+
+    def checked(self, questions: Source) -> tuple[int, int]:
         """How many questions a file holds, and how many of them name something unknown; nothing is scored."""
-        if isinstance(questions, ObservedPairs):
-            return self._counted(questions), 0
         total = refused = 0
-        resolver = self.predictor.resolver(self.prepared, self.names)
-        for where, question in read_questions(questions):
+        resolver = self.asking.resolver()
+        for where, question in self._read(questions):
             before = len(resolver.problems)
-            resolve(resolver, question, where)
+            resolver.question(question, where)
             total, refused = total + 1, refused + (len(resolver.problems) > before)
             if self.settings.on_unknown == "skip":
                 resolver.problems.clear()
@@ -160,46 +167,31 @@ class Bulk:
                 resolver.check()
         resolver.check()
         if not total:
-            raise DataError(f"{questions}: the file holds no questions.")
+            nothing = "the graph holds no facts of relations that the model knows, so nothing is asked."
+            raise DataError(nothing if questions is None else f"{questions}: the file holds no questions.")
         return total, refused
-
-    def _counted(self, questions: ObservedPairs) -> int:
-        total = sum(1 for _ in questions.read(self.prepared))
-        if not total:
-            raise DataError(
-                "the graph holds no facts of relations that the model knows, so nothing is asked."
-            )
-        return total
 
     def _answered(self, chunk: list[tuple[int, Question]]) -> Iterator[Answered]:
         errors = {number: self._problem(question) for number, question in chunk}
         usable = (question for number, question in chunk if errors[number] is None)
-        found = self.predictor.stream(
-            self.graph,
-            usable,
-            self.selection,
-            names=self.names,
-            batch_size=self.settings.batch_size,
-            on_unknown=self.settings.on_unknown,
-            cap=self.settings.cap,
-        )
+        found = self.asking.stream(usable, self.selection)
         for number, question in chunk:
             answers: list[AnyAnswer] = next(found) if errors[number] is None else []
             yield Answered(number, question, answers, errors[number])
 
     def _problem(self, question: Question) -> str | None:
         """Why a question cannot be answered; None where it can."""
-        resolver = self.predictor.resolver(self.prepared, self.names)
-        resolve(resolver, question)
+        resolver = self.asking.resolver()
+        resolver.question(question)
         return " ".join(resolver.message(problem) for problem in resolver.problems) or None
 
-    def _identity(self, questions: Asked, total: int) -> dict[str, Any]:
+    def _identity(self, questions: Source, total: int) -> dict[str, Any]:
         """What the answers depend on; a folder of answers belongs to one of these."""
-        names = sorted((self.names or NO_NAMES).of_id.items())
+        names = sorted(self.asking.names.of_id.items())
         return {
             "model": self.predictor.fingerprint,
-            "graph": graph_digest(self.prepared),
-            "questions": file_digest(questions) if isinstance(questions, (str, Path)) else questions.name,
+            "graph": graph_digest(self.asking.graph),
+            "questions": EVERY_PAIR if questions is None else file_digest(questions),
             "count": total,
             "selection": _digest_long(asdict(self.selection)),
             "names": hashlib.sha256(json.dumps(names).encode()).hexdigest() if names else None,
@@ -243,3 +235,126 @@ def _digest_long(values: dict[str, Any]) -> dict[str, Any]:
     if listed is not None:
         values["candidates"] = hashlib.sha256(json.dumps(sorted(listed)).encode()).hexdigest()
     return json.loads(json.dumps(values))  # type: ignore[no-any-return]
+
+
+def observed_pairs(graph: Graph) -> Iterator[tuple[int, int]]:
+    """(entity, relation in [0, R)) of every pair that has an answer in the graph, in their order; a row at a time."""
+    starts = graph.row_start.numpy()
+    for entity in range(graph.num_entities):
+        row = graph.edge_relation[int(starts[entity]) : int(starts[entity + 1])].numpy()
+        for relation in np.unique(row[row < graph.num_relations]).tolist():
+            yield entity, relation
+
+
+class Manifest:
+    """Of one output folder. A shard counts as finished once the manifest names it and its bytes are as named."""
+
+    def __init__(self, folder: Path, identity: dict[str, Any], content: Mapping[str, Any] | None) -> None:
+        self.folder, self.identity = folder, identity
+        self.conditions: list[dict[str, Any]] = list(content["conditions"]) if content else []
+        if _conditions() not in self.conditions:
+            self.conditions.append(_conditions())
+        kept = content["shards"] if content else {}
+        self.shards: dict[str, str] = {
+            name: digest for name, digest in kept.items() if self._is_intact(name, digest)
+        }
+
+    @classmethod
+    def opened(cls, folder: Path, identity: dict[str, Any], overwrite: bool) -> Manifest:
+        """Of a new or empty folder, or of one that was begun with the same identity."""
+        if not folder.exists():
+            return cls(folder, identity, None)
+        path = folder / MANIFEST
+        content = _read_manifest(path) if path.is_file() else None
+        if content is None:
+            _refuse_foreign(folder)
+        elif content["identity"] != identity:
+            if not overwrite:
+                raise ConfigError(_what_differs(folder, content["identity"], identity))
+            _remove(folder, content)
+            content = None
+        return cls(folder, identity, content)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        return tuple(self.folder / name for name in sorted(self.shards))
+
+    def has(self, number: int) -> bool:
+        return _name(number, self.identity["settings"]["kind"]) in self.shards
+
+    def add(self, number: int, content: bytes, kind: FileKind) -> None:
+        """Write a shard, then the manifest that names it."""
+        name = _name(number, kind)
+        with durable_file(self.folder / name) as stream:
+            stream.write(content)
+        self.shards[name] = hashlib.sha256(content).hexdigest()
+        self._write(complete=False)
+
+    def finish(self) -> None:
+        self._write(complete=True)
+
+    def _write(self, complete: bool) -> None:
+        content = {
+            "format": FORMAT,
+            "identity": self.identity,
+            "conditions": self.conditions,
+            "complete": complete,
+            "shards": dict(sorted(self.shards.items())),
+        }
+        with durable_file(self.folder / MANIFEST) as stream:
+            stream.write((json.dumps(content, indent=2) + "\n").encode("utf-8"))
+
+    def _is_intact(self, name: str, digest: str) -> bool:
+        path = self.folder / name
+        return path.is_file() and file_digest(path) == digest
+
+
+def _name(number: int, kind: FileKind) -> str:
+    return f"part-{number:05}.{kind}"
+
+
+def _conditions() -> dict[str, Any]:
+    """What may change the last bits of a score."""
+    return {"torch": torch.__version__, "threads": torch.get_num_threads()}
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+        whole = content["format"] == FORMAT and {"identity", "conditions", "shards"} <= set(content)
+        plain = all("/" not in name and name.startswith("part-") for name in content["shards"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        whole = plain = False
+    if not (whole and plain):
+        raise DataError(f"{path}: this is no manifest of answers, or it is damaged. Choose another folder.")
+    return content  # type: ignore[no-any-return]
+
+
+def _refuse_foreign(folder: Path) -> None:
+    if not folder.is_dir():
+        raise ConfigError(f"output {folder} is a file; answers go into a folder. Choose another name.")
+    own = ("part-", ".part-", f".{MANIFEST}")  # of a call that was killed before its first manifest
+    try:
+        foreign = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith(own))
+    except OSError as error:
+        raise ConfigError(
+            f"output {folder} cannot be read ({reason(error)}). Choose another folder."
+        ) from error
+    if foreign:
+        raise ConfigError(
+            f"output {folder} holds other files, such as {shortened(foreign[0])}. Choose an empty or a new folder."
+        )
+
+
+def _what_differs(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    keys = [key for key in new if old.get(key) != new[key]]
+    return (
+        f"output {folder} holds answers of another call: {', '.join(keys)} differ. "
+        "Choose another folder, or replace them (overwrite)."
+    )
+
+
+def _remove(folder: Path, content: Mapping[str, Any]) -> None:
+    """The manifest first: without it the shards are nobody's."""
+    for name in (MANIFEST, *content["shards"]):
+        (folder / name).unlink(missing_ok=True)

@@ -7,7 +7,7 @@ candidates score as they do on the whole graph.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -27,9 +27,7 @@ from contextpool.graph.relations import RelationVocabulary
 from contextpool.pool.batch import BatchBuilder
 from contextpool.pool.capped import Neighborhood, capped_walk, relation_groups, relation_order
 from contextpool.pool.incidence import set_candidate_pairs
-from contextpool.predict.answers import Answer, Selection
-from contextpool.predict.names import Names, Resolver
-from contextpool.predict.ranking import best_answers
+from contextpool.predict.asking import Choice, Scored
 from contextpool.triples.labels import Vocabulary
 from contextpool.triples.store import Triples
 
@@ -74,9 +72,10 @@ class Frontier:
             raise ConfigError(f"cap is {cap}; a hop keeps at least one edge. Leave it out for all.")
         self.predictor, self.cap = predictor, cap
         self.graph = graph.to("cpu")
-        self.model_relation = _renumbering(
-            graph.relation_vocabulary, predictor.relations
-        )  # [2R of the graph]
+        self.model_relation = np.array(  # [2R of the graph] the model's number, -1 where it has none
+            [predictor.relations.index.get(label, -1) for label in graph.relation_vocabulary.directed],
+            dtype=np.int64,
+        )
         statistics = self._statistics()
         self.counts = count_cooccurrence(self.graph) if statistics is None else statistics.counts
         if statistics is None and isinstance(graph, MappedGraph):
@@ -146,23 +145,13 @@ class Frontier:
             scores: Tensor = self.predictor.model(self._builder.over(near.graph).build(*asked))
         return scores
 
-    def answers(
-        self, entity: int, relation: int, selection: Selection, names: Names, resolver: Resolver
-    ) -> list[Answer]:
-        """The best answers to (entity, relation, ?) among what was reached."""
-        near = self.nearby(entity, relation)
-        known = torch.from_numpy(self._known(near, entity, relation))[None].to(self.predictor.device)
-        allowed = self._allowed(near, selection, resolver)
-        found = best_answers(
-            near.graph,
-            self.scores(near, entity, relation),
-            known,
-            None if allowed is None else torch.from_numpy(allowed).to(self.predictor.device),
-            selection,
-            self.predictor.calibration,
-            names,
-        )
-        return found[0]
+    def scored(self, entity: int, relation: int, choice: Choice) -> tuple[Scored, Tensor | None]:
+        """What was reached from (entity, relation, ?), and [n] who of them may be an answer; None for all."""
+        near, device = self.nearby(entity, relation), self.predictor.device
+        known = torch.from_numpy(self._known(near, entity, relation))[None].to(device)
+        allowed = self._allowed(near, choice)
+        scored = Scored(near.graph, self.scores(near, entity, relation), known)
+        return scored, None if allowed is None else torch.from_numpy(allowed).to(device)
 
     def _known(self, near: Nearby, entity: int, relation: int) -> npt.NDArray[np.bool_]:
         """[n] what the whole graph holds as answers, kept by the walk or not."""
@@ -173,38 +162,16 @@ class Frontier:
         row = self.graph.edge_relation[begin:end].numpy()
         low, high = np.searchsorted(row, [places[0], places[0] + 1])
         tails = self.graph.edge_tail[begin + int(low) : begin + int(high)].numpy()
-        return _is_in(near.found.entities, tails)
+        reached = near.found.entities  # both are sorted
+        return np.searchsorted(tails, reached, "right") > np.searchsorted(tails, reached, "left")
 
-    def _allowed(
-        self, near: Nearby, selection: Selection, resolver: Resolver
-    ) -> npt.NDArray[np.bool_] | None:
-        """[n] who may be an answer; None for all."""
-        allowed: npt.NDArray[np.bool_] | None = None
-        if selection.candidates is not None:
-            ids = np.array([resolver.entity(text, "candidates") for text in selection.candidates])
-            resolver.check()
-            allowed = _is_in(near.found.entities, np.unique(ids))
-        for text in selection.having:
-            relation = resolver.relation(text, "having")
-            resolver.check()
-            having = np.zeros(len(near.found.entities), dtype=bool)
-            having[near.pairs[0][near.pairs[1] == relation]] = True
-            allowed = having if allowed is None else allowed & having
-        return allowed
-
-
-def observed_pairs(graph: Graph) -> Iterator[tuple[int, int]]:
-    """(entity, relation in [0, R)) of every pair that has an answer in the graph, in their order; a row at a time."""
-    starts = graph.row_start.numpy()
-    for entity in range(graph.num_entities):
-        row = graph.edge_relation[int(starts[entity]) : int(starts[entity + 1])].numpy()
-        for relation in np.unique(row[row < graph.num_relations]).tolist():
-            yield entity, relation
-
-
-def _renumbering(relations: RelationVocabulary, model: RelationVocabulary) -> Integers:
-    """[2R] the model's number of each directed relation of a graph; -1 where it has none."""
-    return np.array([model.index.get(label, -1) for label in relations.directed], dtype=np.int64)
+    def _allowed(self, near: Nearby, choice: Choice) -> npt.NDArray[np.bool_] | None:
+        reached = near.found.entities
+        masks = [] if choice.candidates is None else [np.isin(reached, choice.candidates)]
+        for relation in choice.having:
+            masks.append(np.zeros(len(reached), dtype=bool))
+            masks[-1][near.pairs[0][near.pairs[1] == relation]] = True
+        return np.logical_and.reduce(masks) if masks else None
 
 
 def _counts_of(graph: MappedGraph, relations: RelationVocabulary, model_relation: Integers) -> Cooccurrence:
@@ -219,12 +186,3 @@ def _graph_of(entities: Vocabulary, relations: RelationVocabulary, facts: Intege
     return Graph.from_triples(
         Triples(entities, Vocabulary(relations.forward, "relation"), facts.astype(np.int32))
     )
-
-
-def _is_in(values: Integers, sorted_values: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-    """[n] which values are among the sorted ones."""
-    place = np.searchsorted(sorted_values, values)
-    found = np.zeros(len(values), dtype=bool)
-    inside = place < len(sorted_values)
-    found[inside] = sorted_values[place[inside]] == values[inside]
-    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from contextpool.errors import (
     unknown_name_message,
 )
 from contextpool.graph.relations import RelationVocabulary
+from contextpool.predict.answers import Question, Selection
 from contextpool.triples.formats.lines import numbered_lines
 from contextpool.triples.labels import INVERSE_SUFFIX, Vocabulary, label_problem
 
@@ -110,6 +111,21 @@ class Resolver:
         found = [label for label in meant if label in self.relations.index]
         return self.relations.index[found[0]] if self._is_one(found, "relation", text, where) else -1
 
+    def question(self, question: Question, where: str = "") -> tuple[int, int, int]:
+        """(head, relation, tail); -1 also for what is asked."""
+        head, relation, tail = question.head, question.relation, question.tail
+        return (
+            -1 if head is None else self.entity(head, where),
+            -1 if relation is None else self.relation(relation, where),
+            -1 if tail is None else self.entity(tail, where),
+        )
+
+    def selection(self, selection: Selection) -> tuple[tuple[int, ...] | None, tuple[int, ...]]:
+        """Candidates, None for all, and the relations that they have to have."""
+        listed = selection.candidates
+        candidates = None if listed is None else tuple(self.entity(text, "candidates") for text in listed)
+        return candidates, tuple(self.relation(text, "having") for text in selection.having)
+
     def _labels(self, text: str, known: Mapping[str, int]) -> list[str]:
         """Every known label that the text may mean: itself, and the ids that it names."""
         named = [label for label in self.names.ids_of.get(text, ()) if label in known]
@@ -130,7 +146,7 @@ class Resolver:
             for number, one in enumerate(problems)
         ]
         if len(problems) == 1 and not problems[0].ids and not problems[0].where:
-            raise UnknownNameError(problems[0].kind, problems[0].text, self._known(problems[0].kind))
+            raise UnknownNameError(problems[0].kind, problems[0].text, self.known(problems[0].kind))
         raise WrongNamesError(told)
 
     def message(self, problem: Problem, suggest: bool = True) -> str:
@@ -141,10 +157,10 @@ class Resolver:
             return f"{start}{problem.kind} {shortened(problem.text)} may mean {ids}. Use the id."
         if not suggest:
             return f"{start}{problem.kind} {shortened(problem.text)} is unknown."
-        return start + unknown_name_message(problem.kind, problem.text, self._known(problem.kind))
+        return start + unknown_name_message(problem.kind, problem.text, self.known(problem.kind))
 
-    def _known(self, kind: str) -> Iterable[str]:
+    def known(self, kind: str) -> list[str]:
         """What could have been meant: labels, and names of labels."""
         labels = self.entities.labels if kind == "entity" else self.relations.directed
         names = (self.names.name(label) for label in labels) if self.names.of_id else ()
-        return dict.fromkeys([*labels, *(name for name in names if name is not None)])
+        return list(dict.fromkeys([*labels, *(name for name in names if name is not None)]))

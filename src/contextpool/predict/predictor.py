@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict
 from functools import cached_property
-from itertools import islice
-from typing import TYPE_CHECKING, Literal, cast
+from threading import Lock
+from typing import Generic, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -17,29 +18,19 @@ from contextpool.context.statistics import Statistics
 from contextpool.errors import ConfigError, WrongNamesError, unknown_name_message
 from contextpool.evaluate.calibration import Calibration
 from contextpool.evaluate.queries import Scorer
+from contextpool.explain import Explanation
 from contextpool.graph.graph import Graph
 from contextpool.graph.mapped import MappedGraph
 from contextpool.graph.relations import RelationVocabulary
 from contextpool.models.base import LinkPredictor
 from contextpool.pool.batch import BatchBuilder, ContextConfig
-from contextpool.predict._newest import Newest
-from contextpool.predict.answers import (
-    Answer,
-    AnyAnswer,
-    Question,
-    RelationAnswer,
-    Selection,
-    UnknownRelations,
-)
-from contextpool.predict.asking import Asking, resolve
+from contextpool.predict.answers import Answer, Question, RelationAnswer, Selection, UnknownRelations
+from contextpool.predict.asking import Asking
 from contextpool.predict.frontier import Frontier
-from contextpool.predict.names import NO_NAMES, Names, Resolver
-from contextpool.predict.ranking import candidate_mask
+from contextpool.predict.names import NO_NAMES, Names
 from contextpool.triples.labels import Vocabulary
 
-if TYPE_CHECKING:
-    from contextpool.explain import Explanation
-
+Made = TypeVar("Made")
 REMEMBERED_GRAPHS = 4
 """What was counted about a graph is kept for the newest few; a graph takes memory as long as it is among them."""
 
@@ -64,9 +55,9 @@ class Predictor:
         self.relations, self.context, self.statistics = relations, context, statistics
         self.calibration, self.use_statistics = calibration, use_statistics
         self.device = torch.device(device)
-        self._prepared: Newest[tuple[Graph, int]] = Newest(REMEMBERED_GRAPHS)
-        self._builders: Newest[BatchBuilder] = Newest(REMEMBERED_GRAPHS)
-        self._frontiers: Newest[Frontier] = Newest(REMEMBERED_GRAPHS)
+        self._prepared: _Newest[tuple[Graph, int]] = _Newest()
+        self._builders: _Newest[BatchBuilder] = _Newest()
+        self._frontiers: _Newest[Frontier] = _Newest()
 
     # a graph, made ready
 
@@ -149,7 +140,22 @@ class Predictor:
             digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
-    # one question
+    # questions
+
+    def asking(
+        self,
+        graph: Graph,
+        names: Names | None = None,
+        *,
+        on_unknown: UnknownRelations = "error",
+        cap: int | None = None,
+        batch_size: int = 64,
+    ) -> Asking:
+        """What resolves, scores and ranks questions over a graph: by capped walks with `cap`, and on a mapped graph."""
+        prepared, _ = self.prepared(graph, on_unknown=on_unknown)
+        walked = cap is not None or isinstance(prepared, MappedGraph)
+        frontier = self.frontier(prepared, cap) if walked else None
+        return Asking(self, prepared, names or NO_NAMES, frontier, batch_size)
 
     def predict(
         self,
@@ -171,10 +177,9 @@ class Predictor:
         given. With `names`, every label may be given by its name too. With `cap`, a walk keeps so many edges a hop,
         the most relevant first, and answers are what it reaches: for graphs on which a whole walk is too much.
         """
+        asking = self.asking(graph, names, on_unknown=on_unknown, cap=cap)
         selection = Selection.of(k, known, candidates, having)
-        asked = [Question(head, relation, None)]
-        found = next(self.stream(graph, asked, selection, names=names, on_unknown=on_unknown, cap=cap))
-        return cast("list[Answer]", found)
+        return cast("list[Answer]", next(asking.stream([Question(head, relation, None)], selection)))
 
     def predict_heads(
         self,
@@ -191,10 +196,9 @@ class Predictor:
         cap: int | None = None,
     ) -> list[Answer]:
         """The k best heads of (?, relation, tail); otherwise as `predict`."""
+        asking = self.asking(graph, names, on_unknown=on_unknown, cap=cap)
         selection = Selection.of(k, known, candidates, having)
-        asked = [Question(None, relation, tail)]
-        found = next(self.stream(graph, asked, selection, names=names, on_unknown=on_unknown, cap=cap))
-        return cast("list[Answer]", found)
+        return cast("list[Answer]", next(asking.stream([Question(None, relation, tail)], selection)))
 
     def predict_relations(
         self,
@@ -208,45 +212,10 @@ class Predictor:
         on_unknown: UnknownRelations = "error",
         batch_size: int = 64,
     ) -> list[RelationAnswer]:
-        """The k best relations of (head, ?, tail); see `relations.relation_answers` for what their score is."""
-        selection = Selection.of(k, known, None, None)
-        asked = [Question(head, None, tail)]
-        found = next(
-            self.stream(graph, asked, selection, names=names, on_unknown=on_unknown, batch_size=batch_size)
-        )
+        """The k best relations of (head, ?, tail); `RelationAnswer` says what their score is."""
+        asking = self.asking(graph, names, on_unknown=on_unknown, batch_size=batch_size)
+        found = next(asking.stream([Question(head, None, tail)], Selection(k, known)))
         return cast("list[RelationAnswer]", found)
-
-    def explain(
-        self,
-        graph: Graph,
-        head: str,
-        relation: str,
-        tail: str,
-        *,
-        asked: Literal["tail", "head"] = "tail",
-        paths: int = 5,
-        names: Names | None = None,
-        on_unknown: UnknownRelations = "error",
-    ) -> Explanation:
-        """Why `tail` answers (head, relation, ?), or with asked="head" why `head` answers (?, relation, tail)."""
-        from contextpool.explain import explain_answer
-
-        prepared, _ = self.prepared(graph, on_unknown=on_unknown)
-        resolver = self.resolver(prepared, names)
-        query = resolver.entity(head), resolver.relation(relation), resolver.entity(tail)
-        resolver.check()
-        shown = None if names is None else names.shown
-        return explain_answer(
-            self.model,
-            self.builder(prepared),
-            *query,
-            asked=asked,
-            calibration=self.calibration,
-            most_paths=paths,
-            shown=shown,
-        )
-
-    # many questions
 
     def predict_batch(
         self,
@@ -268,69 +237,30 @@ class Predictor:
         question that asks for a relation are `RelationAnswer`s.
         """
         questions = [query if isinstance(query, Question) else Question(*query, None) for query in queries]
-        self.check_questions(graph, questions, names, on_unknown)
-        selection = Selection.of(k, known, candidates, having)
-        found = self.stream(
-            graph, questions, selection, names=names, on_unknown=on_unknown, batch_size=batch_size, cap=cap
-        )
+        asking = self.asking(graph, names, on_unknown=on_unknown, cap=cap, batch_size=batch_size)
+        asking.resolve(questions, "question")
+        found = asking.stream(questions, Selection.of(k, known, candidates, having))
         return cast("list[list[Answer]]", list(found))
 
-    def stream(
+    def explain(
         self,
         graph: Graph,
-        questions: Iterable[Question],
-        selection: Selection,
+        head: str,
+        relation: str,
+        tail: str,
         *,
+        asked: Literal["tail", "head"] = "tail",
+        paths: int = 5,
         names: Names | None = None,
-        batch_size: int = 64,
         on_unknown: UnknownRelations = "error",
-        cap: int | None = None,
-    ) -> Iterator[list[AnyAnswer]]:
-        """The answers to each question as they come, `batch_size` at a time; holds no more than that.
-
-        With `cap`, and on a mapped graph, each question is walked by itself.
-        """
-        if batch_size < 1:
-            raise ConfigError(f"batch_size is {batch_size}; it has to be at least 1.")
+    ) -> Explanation:
+        """Why `tail` answers (head, relation, ?), or with asked="head" why `head` answers (?, relation, tail)."""
         prepared, _ = self.prepared(graph, on_unknown=on_unknown)
-        if cap is not None or isinstance(prepared, MappedGraph):
-            yield from self._walked(self.frontier(prepared, cap), questions, selection, names or NO_NAMES)
-            return
-        allowed = candidate_mask(prepared, selection, self.resolver(prepared, names))
-        asking = Asking(self, prepared, selection, allowed, names or NO_NAMES, batch_size)
-        left = iter(questions)
-        while chunk := list(islice(left, batch_size)):
-            yield from asking.answer(chunk)
-
-    def _walked(
-        self, frontier: Frontier, questions: Iterable[Question], selection: Selection, names: Names
-    ) -> Iterator[list[AnyAnswer]]:
-        """One question after the other, each over its own neighborhood."""
-        for question in questions:
-            resolver = self.resolver(frontier.graph, names)
-            head, relation, tail = resolve(resolver, question)
-            resolver.check()
-            if relation < 0:
-                raise ConfigError(
-                    f"question {question} asks for a relation, which compares walks from both ends; with a cap, or on "
-                    "a mapped graph, ask for a head or a tail."
-                )
-            query = (head, relation) if tail < 0 else (tail, self.relations.inverse(relation))
-            yield list(frontier.answers(*query, selection, names, resolver))
-
-    def check_questions(
-        self, graph: Graph, questions: Iterable[Question], names: Names | None, on_unknown: UnknownRelations
-    ) -> None:
-        """Raise one error that names everything unknown in the questions; score nothing."""
-        prepared, _ = self.prepared(graph, on_unknown=on_unknown)
-        resolver = self.resolver(prepared, names)
-        for number, question in enumerate(questions, start=1):
-            resolve(resolver, question, f"question {number}")
+        asking = Asking(self, prepared, names or NO_NAMES)
+        resolver = asking.resolver()
+        ids = resolver.entity(head), resolver.relation(relation), resolver.entity(tail)
         resolver.check()
-
-    def resolver(self, prepared: Graph, names: Names | None) -> Resolver:
-        """What turns labels and names into ids of a prepared graph."""
-        return Resolver(prepared.entity_vocabulary, self.relations, names or NO_NAMES)
+        return asking.explain(ids, asked, paths)
 
 
 def _keeping(graph: Graph, relations: list[str]) -> Graph:
@@ -339,3 +269,31 @@ def _keeping(graph: Graph, relations: list[str]) -> Graph:
             graph.entity_vocabulary, Vocabulary(tuple(relations), "relation")
         )
     )
+
+
+class _Place(Generic[Made]):
+    """Where one thing is made: whoever comes while it is being made waits here, and nobody else does."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.made: list[Made] = []
+
+
+class _Newest(Generic[Made]):
+    """A cache that several threads may read. What failed to be made is tried again by the next who asks."""
+
+    def __init__(self, size: int = REMEMBERED_GRAPHS) -> None:
+        self._size, self._lock = size, Lock()
+        self._places: OrderedDict[Hashable, _Place[Made]] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What was made for the key, now or earlier."""
+        with self._lock:
+            place = self._places.pop(key, None) or _Place()
+            self._places[key] = place
+            while len(self._places) > self._size:
+                self._places.popitem(last=False)
+        with place.lock:
+            if not place.made:
+                place.made.append(make())
+            return place.made[0]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import defaultdict
+from dataclasses import dataclass
+from importlib.resources import files
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, FastAPI, Query, Request
@@ -18,14 +21,12 @@ from contextpool import __version__
 from contextpool.errors import ContextPoolError
 from contextpool.predict.answers import Selection
 from contextpool.serve import schemas
-from contextpool.serve.engine import Engine
 from contextpool.serve.guard import Guard
-from contextpool.serve.listing import entity_rows, graph_row, model_row, names_in, relation_rows
 from contextpool.serve.metrics import CONTENT_TYPE
-from contextpool.serve.page import StaticFile, static_files
 from contextpool.serve.problems import UnknownNamesError, of_error, of_http, of_validation, problem
-from contextpool.serve.registry import SwapUnderWayError
-from contextpool.serve.service import Service, model_ref
+from contextpool.serve.registry import Engine, SwapUnderWayError
+from contextpool.serve.service import Service
+from contextpool.serve.views import entity_rows, graph_row, model_row, names_in, relation_rows
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": schemas.ProblemAnswer, "description": told}
@@ -41,6 +42,12 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 PROBLEM = {"schema": {"$ref": "#/components/schemas/ProblemAnswer"}}
 DESCRIPTION = "Answers about a knowledge graph, ranked, with probabilities and the evidence for each."
+MEDIA_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
 router = APIRouter(responses=ERRORS)
 metered = APIRouter()
 open_to_all = APIRouter()
@@ -59,7 +66,7 @@ def _service(request: Request) -> Service:
 
 
 def _about(engine: Engine) -> dict[str, Any]:
-    return {"model": model_ref(engine.model), "graph": engine.graph.name}
+    return {"model": engine.model.reference, "graph": engine.graph.name}
 
 
 @router.get(
@@ -183,7 +190,7 @@ async def reload(request: Request, asked: Annotated[schemas.ReloadBody, Body()])
         service.metrics.reloads.labels("failed").inc()
         return problem(409, f"nothing was replaced: {error}")
     service.metrics.reloads.labels("done").inc()
-    return Json({"models": [model_ref(one) for one in loaded.models.values()], "graphs": list(loaded.graphs)})
+    return Json({"models": [one.reference for one in loaded.models.values()], "graphs": list(loaded.graphs)})
 
 
 @open_to_all.get("/health", response_model=schemas.Status, summary="Whether the server lives")
@@ -231,6 +238,29 @@ def create_app(service: Service) -> ASGIApp:
         app.add_route(path, _serving(file), methods=["GET"], include_in_schema=False)
     _handle_errors(app, service)
     return Guard(app, service, [*_methods(), *static_files(), "/openapi.json"])
+
+
+@dataclass(frozen=True)
+class StaticFile:
+    """What is sent for one address."""
+
+    content: bytes
+    media_type: str
+
+    @property
+    def etag(self) -> str:
+        return f'"{hashlib.sha256(self.content).hexdigest()[:16]}"'
+
+
+def static_files() -> dict[str, StaticFile]:
+    """By address: the page at /, everything else below /static/."""
+    found: dict[str, StaticFile] = {}
+    for file in sorted(files("contextpool.serve").joinpath("static").iterdir(), key=lambda one: one.name):
+        suffix = file.name[file.name.rfind(".") :]
+        if suffix in MEDIA_TYPES:
+            path = "/" if file.name == "index.html" else f"/static/{file.name}"
+            found[path] = StaticFile(file.read_bytes(), MEDIA_TYPES[suffix])
+    return found
 
 
 def _methods() -> dict[str, set[str]]:

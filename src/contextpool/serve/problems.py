@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
@@ -12,10 +12,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from contextpool.errors import ContextPoolError, InputError, UnknownNameError, closest, shortened
-from contextpool.predict.names import MOST_SUGGESTIONS
 from contextpool.predict.names import Problem as NameProblem
-from contextpool.serve.engine import Engine
-from contextpool.serve.lanes import BusyError, TooLateError
+from contextpool.predict.names import Resolver
+from contextpool.serve.batching import BusyError, RetryError
 from contextpool.serve.registry import SwapUnderWayError
 
 logger = logging.getLogger("contextpool.serve")
@@ -50,14 +49,19 @@ class Item:
 class UnknownNamesError(ContextPoolError):
     """Names that could not be resolved; what they may have meant is looked for by whoever answers."""
 
-    def __init__(self, engine: Engine, problems: Sequence[NameProblem]) -> None:
+    def __init__(self, resolver: Resolver) -> None:
         super().__init__("unknown names")
-        self.engine, self.problems = engine, list(dict.fromkeys(problems))
+        self.resolver, self.problems = resolver, list(dict.fromkeys(resolver.problems))
+
+    @classmethod
+    def check(cls, resolver: Resolver) -> None:
+        """Raise where something could not be resolved."""
+        if resolver.problems:
+            raise cls(resolver)
 
     def items(self, suggest: bool) -> list[Item]:
         """Each with the nearest known names, which takes a while on a large graph."""
-        told = self.problems[:MOST_TOLD]
-        return [self._item(one, suggest and place < MOST_SUGGESTIONS) for place, one in enumerate(told)]
+        return [self._item(one, suggest) for one in self.problems[:MOST_TOLD]]
 
     def _item(self, problem: NameProblem, suggest: bool) -> Item:
         name, plain = shortened(problem.text), _cut(problem.text)
@@ -65,7 +69,7 @@ class UnknownNamesError(ContextPoolError):
             ids = ", ".join(shortened(label) for label in problem.ids[:MOST_TOLD])
             message = f"{problem.kind} {name} may mean {ids}. Use the id."
             return Item(problem.kind, problem.where, plain, message, problem.ids[:MOST_TOLD])
-        known = self.engine.known_texts(problem)
+        known = self.resolver.known(problem.kind)
         near = tuple(closest(problem.text, known)) if suggest else ()
         hint = f", closest {', '.join(repr(one) for one in near)}" if near else ""
         message = f"{problem.kind} {name} is unknown ({len(known):,} known{hint})."
@@ -88,23 +92,14 @@ def problem(
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
     """The body of every error."""
-    listed = [
-        {
-            "kind": one.kind,
-            "where": one.where,
-            "name": one.name,
-            "message": one.message,
-            "closest": one.closest,
-        }
-        for one in items
-    ]
-    content = {"error": {"code": code or CODES.get(status, "error"), "message": message, "items": listed}}
+    told = {"code": code or CODES.get(status, "error"), "message": message}
+    content = {"error": {**told, "items": [asdict(one) for one in items]}}
     return JSONResponse(content, status, headers=dict(headers or {}))
 
 
 def of_error(error: Exception) -> JSONResponse:
     """Everything that we raise on purpose, and whatever else there is as a plain 500."""
-    if isinstance(error, BusyError | TooLateError):
+    if isinstance(error, RetryError):
         status = 503 if isinstance(error, BusyError) else 504
         return problem(status, str(error), headers={"Retry-After": str(error.retry_after)})
     if isinstance(error, SwapUnderWayError):

@@ -2,20 +2,156 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+import unicodedata
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
 from typing import TypeVar
 
-from contextpool.errors import ConfigError, ContextPoolError, InputError, UnknownNameError
-from contextpool.predict.answers import UnknownRelations
+from contextpool.errors import ConfigError, ContextPoolError, InputError, UnknownNameError, shortened
+from contextpool.experiment import load
+from contextpool.graph.graph import Graph
+from contextpool.interop.hub import local_folder
+from contextpool.predict import Names, Predictor
+from contextpool.predict.answers import Selection, UnknownRelations
+from contextpool.predict.asking import Asking
 from contextpool.predict.names import NO_NAMES
-from contextpool.serve.completion import Completions
-from contextpool.serve.engine import Engine, LoadedGraph, LoadedModel
-from contextpool.serve.sources import GraphSource, ModelSource
+
+LONGEST_NAME = 100
+
+
+def check_name(name: str, kind: str) -> None:
+    """A name has to fit into an address and a line of metrics."""
+    if not name or len(name) > LONGEST_NAME or not name.isprintable():
+        raise ConfigError(
+            f"{kind} name {shortened(name)}: take 1 to {LONGEST_NAME} printable characters (NAME=...)."
+        )
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A run folder, or the address of one, under a name."""
+
+    name: str
+    path: Path
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "model")
+
+    def load(self) -> Predictor:
+        """What the folder holds now. A link is followed once, so that one that changes meanwhile does no harm."""
+        return load(local_folder(self.path).resolve(), device=self.device)
+
+
+@dataclass(frozen=True)
+class GraphSource:
+    """A graph under a name; `read` gives its facts, `read_names` what people call its entities."""
+
+    name: str
+    read: Callable[[], Graph]
+    read_names: Callable[[], Names | None] = lambda: None
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "graph")
+
 
 Source = TypeVar("Source", ModelSource, GraphSource)
+Starts = list[tuple[str, str]]
+"""(folded text, label), sorted."""
+_WORD_START = re.compile(r"(?<=[^\w])\w")
+
+
+def folded(text: str) -> str:
+    """Without case and accents, as people type it."""
+    parts = unicodedata.normalize("NFKD", text)
+    return "".join(one for one in parts if not unicodedata.combining(one)).casefold()
+
+
+class Completions:
+    """Of the entities of one graph. O(N log N) to build, O(log N + limit) to ask."""
+
+    def __init__(self, graph: Graph, names: Names) -> None:
+        self._labels = graph.entities
+        self._first: Starts = []
+        self._later: Starts = []
+        for label in graph.entities:
+            for text in {folded(label), folded(names.shown(label))}:
+                self._first.append((text, label))
+                self._later += [(text[match.start() :], label) for match in _WORD_START.finditer(text)]
+        self._first.sort()
+        self._later.sort()
+
+    def starting_with(self, prefix: str, limit: int) -> tuple[list[str], bool]:
+        """Labels, those that start so before those with such a word; and whether there are more."""
+        wanted = folded(prefix)
+        found: dict[str, None] = {}
+        for label in chain(_starting(self._first, wanted), _starting(self._later, wanted)):
+            found[label] = None
+            if len(found) > limit:
+                break
+        return list(found)[:limit], len(found) > limit
+
+
+def _starting(starts: Starts, prefix: str) -> Iterator[str]:
+    for place in range(bisect_left(starts, (prefix,)), len(starts)):
+        text, label = starts[place]
+        if not text.startswith(prefix):
+            return
+        yield label
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedModel:
+    """A predictor under its name."""
+
+    name: str
+    predictor: Predictor
+    loaded_at: float
+    """Seconds since 1970."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Short, but no two models that anybody compares share it."""
+        return self.predictor.fingerprint[:16]
+
+    @property
+    def reference(self) -> dict[str, str]:
+        """What an answer says about who gave it."""
+        return {"name": self.name, "fingerprint": self.fingerprint}
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedGraph:
+    """A graph under its name, as it was read."""
+
+    name: str
+    graph: Graph
+    names: Names
+    completions: Completions
+    """Of its entities."""
+
+
+class Engine:
+    """A model made ready for a graph; never changes, so a request that holds one is answered by it alone."""
+
+    def __init__(self, model: LoadedModel, graph: LoadedGraph, on_unknown: UnknownRelations) -> None:
+        self.model, self.graph = model, graph
+        prepared, self.left_out = model.predictor.prepared(graph.graph, on_unknown=on_unknown)
+        self.asking = Asking(model.predictor, prepared, graph.names)
+        self._warm_up()
+
+    def _warm_up(self) -> None:
+        """Answer one question, so that the first request finds everything counted and compiled."""
+        prepared = self.asking.graph
+        if prepared.num_edges:
+            ids = int(prepared.edge_head[0]), int(prepared.edge_relation[0]), -1
+            self.asking.answer([(ids, self.asking.choose(Selection(k=1)))])
 
 
 class SwapUnderWayError(ContextPoolError):
@@ -111,11 +247,9 @@ class Registry:
         if isinstance(kept, Engine) and kept.model is model and kept.graph is graph:
             return kept
         try:
-            engine = Engine(model, graph, self._on_unknown)
+            return Engine(model, graph, self._on_unknown)
         except InputError as error:
             return error
-        engine.warm_up()
-        return engine
 
 
 def _load_model(source: ModelSource) -> LoadedModel:
@@ -125,8 +259,8 @@ def _load_model(source: ModelSource) -> LoadedModel:
 
 
 def _load_graph(source: GraphSource) -> LoadedGraph:
-    graph, names = source.read(), source.read_names()
-    return LoadedGraph(source.name, graph, names, Completions(graph, names or NO_NAMES))
+    graph, names = source.read(), source.read_names() or NO_NAMES
+    return LoadedGraph(source.name, graph, names, Completions(graph, names))
 
 
 def _chosen(name: str | None, known: Mapping[str, object], kind: str) -> str:

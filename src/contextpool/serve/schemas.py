@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 from contextpool.predict import Question
+from contextpool.serve.registry import LONGEST_NAME
 from contextpool.serve.settings import (
     LONGEST_LABEL,
     MOST_ANSWERS,
@@ -18,7 +19,6 @@ from contextpool.serve.settings import (
     MOST_PATHS,
     MOST_QUESTIONS,
 )
-from contextpool.serve.sources import LONGEST_NAME
 
 
 def _whole(value: Any) -> Any:

@@ -4,42 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from contextpool.predict import Question
-from contextpool.predict.answers import AnyAnswer, Selection
-from contextpool.predict.names import Resolver
+from contextpool.predict.answers import Question, Selection
+from contextpool.predict.asking import Asking, Choice, Ids
 from contextpool.serve import schemas
-from contextpool.serve.engine import Engine, EntityQuestion, LoadedModel
-from contextpool.serve.lanes import BusyError, Lane, Ticket, TooLateError, give_back, give_up
+from contextpool.serve.batching import BusyError, Job, TooLateError, WorkQueue
 from contextpool.serve.metrics import Metrics
-from contextpool.serve.pooling import PoolQuestion, pooled_view
 from contextpool.serve.problems import Item, UnknownNamesError
-from contextpool.serve.registry import Registry, Snapshot
+from contextpool.serve.registry import Engine, Registry, Snapshot
 from contextpool.serve.settings import ServeSettings
+from contextpool.serve.views import PoolQuestion, pooled_view
 
-Questions = tuple[Engine, Sequence[EntityQuestion]]
+Questions = tuple[Asking, Sequence[Ids], Selection]
 Slow = Callable[[], Any]
 SECONDS_FOR_SUGGESTIONS = 1.0
 
 
 class Service:
-    """What the routes call. Questions for entities share a lane and are batched; everything slower has its own."""
+    """What the routes call. Questions for entities are batched; everything slower has a queue of its own."""
 
     def __init__(self, registry: Registry, settings: ServeSettings) -> None:
         self.registry, self.settings = registry, settings
         self.draining = False
         self.metrics = Metrics(self)
-        self.questions: Lane[Questions] = Lane(
+        self.questions: WorkQueue[Questions] = WorkQueue(
             "questions",
-            lambda tickets: answer_together(tickets, settings.batch_size),
+            lambda jobs: answer_together(jobs, settings.batch_size),
             capacity=settings.queue_size,
             batch_size=settings.batch_size,
             on_batch=self.metrics.batches.observe,
         )
-        self.slow: Lane[Slow] = Lane("slow", do_each, capacity=settings.slow_queue_size)
+        self.slow: WorkQueue[Slow] = WorkQueue("slow", do_each, capacity=settings.slow_queue_size)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -51,8 +49,8 @@ class Service:
 
     def close(self) -> None:
         """Finish what waits, and stop."""
-        for lane in (self.questions, self.slow):
-            lane.close(self.settings.deadline)
+        for queue in (self.questions, self.slow):
+            queue.close(self.settings.deadline)
 
     # questions
 
@@ -60,45 +58,45 @@ class Service:
         self, engine: Engine, questions: Sequence[Question], selection: Selection, deadline: float
     ) -> list[dict[str, Any]]:
         """The answers to questions of any kind with the same options, in their order."""
-        resolver = engine.resolver()
+        asking = engine.asking
+        resolver = asking.resolver()
         where = (lambda number: "") if len(questions) == 1 else (lambda number: f"question {number}")
-        ids = [engine.resolve(one, resolver, where(number)) for number, one in enumerate(questions, start=1)]
-        self._resolve_options(selection, resolver)
-        self._check(engine, resolver)
-        for_entities = [EntityQuestion(engine.entity_query(one), selection) for one in ids if one[1] >= 0]
+        ids = [resolver.question(one, where(number)) for number, one in enumerate(questions, start=1)]
+        resolver.selection(selection)
+        UnknownNamesError.check(resolver)
+        for_entities = [one for one in ids if one[1] >= 0]
         waiting: list[Future[Any]] = []
         if for_entities:
-            ticket: Ticket[Questions] = Ticket((engine, for_entities), deadline, len(for_entities), engine)
-            waiting.append(self.questions.submit(ticket))
-        for head, relation, tail in ids:
-            if relation < 0:
-                job = _between(engine, head, tail, selection)
-                waiting.append(self.slow.submit(Ticket(job, deadline)))
+            job = Job((asking, for_entities, selection), deadline, len(for_entities), asking)
+            waiting.append(self.questions.submit(job))
+        for one in ids:
+            if one[1] < 0:
+                waiting.append(self.slow.submit(Job(_relations(asking, one, selection), deadline)))
         found = await self._all(waiting, deadline)
-        return list(_in_order(questions, ids, found, bool(for_entities)))
-
-    def _resolve_options(self, selection: Selection, resolver: Resolver) -> None:
-        for label in selection.candidates or ():
-            resolver.entity(label, "candidates")
-        for label in selection.having:
-            resolver.relation(label, "having")
-
-    def _check(self, engine: Engine, resolver: Resolver) -> None:
-        if resolver.problems:
-            raise UnknownNamesError(engine, resolver.problems)
+        answers = iter(found[0] if for_entities else ())
+        of_relations = iter(found[1:] if for_entities else found)
+        return [
+            {
+                "question": question.to_dict(),
+                "answers": [answer.to_dict() for answer in next(answers if one[1] >= 0 else of_relations)],
+            }
+            for question, one in zip(questions, ids, strict=True)
+        ]
 
     async def explain(self, engine: Engine, asked: schemas.ExplainQuery, deadline: float) -> dict[str, Any]:
-        resolver = engine.resolver()
+        resolver = engine.asking.resolver()
         ids = (
             resolver.entity(asked.head, "head"),
             resolver.relation(asked.relation, "relation"),
             resolver.entity(asked.tail, "tail"),
         )
-        self._check(engine, resolver)
-        return await self._slowly(lambda: engine.explain(ids, asked.asked, asked.paths).to_dict(), deadline)  # type: ignore[no-any-return]
+        UnknownNamesError.check(resolver)
+        return await self._slowly(  # type: ignore[no-any-return]
+            lambda: engine.asking.explain(ids, asked.asked, asked.paths).to_dict(), deadline
+        )
 
     async def pool(self, engine: Engine, asked: schemas.PoolQuery, deadline: float) -> dict[str, Any]:
-        resolver = engine.resolver()
+        resolver = engine.asking.resolver()
         question = PoolQuestion(
             resolver.entity(asked.head, "head"),
             resolver.relation(asked.relation, "relation"),
@@ -109,11 +107,11 @@ class Service:
             tuple(resolver.entity(label, "focus") for label in asked.focus),
             asked.limit,
         )
-        self._check(engine, resolver)
-        return await self._slowly(lambda: pooled_view(engine, question), deadline)  # type: ignore[no-any-return]
+        UnknownNamesError.check(resolver)
+        return await self._slowly(lambda: pooled_view(engine.asking, question), deadline)  # type: ignore[no-any-return]
 
     async def suggestions(self, error: UnknownNamesError) -> list[Item]:
-        """What unknown names may have meant; without that where the slow lane has no time for it."""
+        """What unknown names may have meant; without that where the slow queue has no time for it."""
         try:
             deadline = time.monotonic() + min(SECONDS_FOR_SUGGESTIONS, self.settings.deadline)
             return await self._slowly(lambda: error.items(suggest=True), deadline)  # type: ignore[no-any-return]
@@ -121,13 +119,13 @@ class Service:
             return error.items(suggest=False)
 
     async def reload(self, model: str | None, graph: str | None) -> Snapshot:
-        """Swap in what the sources hold now; not in a lane, since answers go on meanwhile."""
+        """Swap in what the sources hold now; not in a queue, since answers go on meanwhile."""
         return await asyncio.to_thread(self.registry.reload, model, graph)
 
     # waiting
 
-    async def _slowly(self, job: Slow, deadline: float) -> Any:
-        (found,) = await self._all([self.slow.submit(Ticket(job, deadline))], deadline)
+    async def _slowly(self, work: Slow, deadline: float) -> Any:
+        (found,) = await self._all([self.slow.submit(Job(work, deadline))], deadline)
         return found
 
     async def _all(self, waiting: Sequence[Future[Any]], deadline: float) -> list[Any]:
@@ -143,47 +141,34 @@ class Service:
                 one.cancel()
 
 
-def answer_together(tickets: Sequence[Ticket[Questions]], batch_size: int) -> None:
-    """Tickets of one engine: all their questions, `batch_size` of them at a time."""
-    engine = tickets[0].work[0]
-    questions = [question for ticket in tickets for question in ticket.work[1]]
-    found = iter(_in_parts(engine, questions, batch_size))
-    for ticket in tickets:
-        own = [next(found) for _ in ticket.work[1]]
-        wrong = next((one for one in own if isinstance(one, Exception)), None)
-        if wrong is None:
-            give_back(ticket, own)
+def answer_together(jobs: Sequence[Job[Questions]], batch_size: int) -> None:
+    """Jobs of one model on one graph: all their questions, `batch_size` at a time.
+
+    A selection that leaves no candidate is the error of its job and of no other.
+    """
+    asking = jobs[0].work[0]
+    choices: dict[Selection, Choice] = {}
+    asked, usable = [], []
+    for job in jobs:
+        _, questions, selection = job.work
+        try:
+            choice = choices.get(selection) or choices.setdefault(selection, asking.choose(selection))
+        except Exception as error:  # told to whoever asked
+            job.fail(error)
         else:
-            give_up(ticket, wrong)
+            asked += [(ids, choice) for ids in questions]
+            usable.append(job)
+    parts = (asked[start : start + batch_size] for start in range(0, len(asked), batch_size))
+    found = (answers for part in parts for answers in asking.answer(part))
+    for job in usable:
+        job.finish([next(found) for _ in job.work[1]])
 
 
-def _in_parts(engine: Engine, questions: Sequence[EntityQuestion], size: int) -> Iterable[Any]:
-    for start in range(0, len(questions), size):
-        yield from engine.answer(questions[start : start + size])
+def do_each(jobs: Sequence[Job[Slow]]) -> None:
+    for job in jobs:
+        job.finish(job.work())
 
 
-def do_each(tickets: Sequence[Ticket[Slow]]) -> None:
-    for ticket in tickets:
-        give_back(ticket, ticket.work())
-
-
-def _between(engine: Engine, head: int, tail: int, selection: Selection) -> Slow:
-    return lambda: engine.relations_between(head, tail, selection)
-
-
-def _in_order(
-    questions: Sequence[Question],
-    ids: Sequence[tuple[int, int, int]],
-    found: Sequence[Any],
-    has_entities: bool,
-) -> Iterable[dict[str, Any]]:
-    """Each question beside its answers: those for entities came together, those for relations one by one."""
-    of_entities = iter(found[0] if has_entities else ())
-    of_relations = iter(found[1:] if has_entities else found)
-    for question, (_, relation, _) in zip(questions, ids, strict=True):
-        answers: list[AnyAnswer] = next(of_entities if relation >= 0 else of_relations)
-        yield {"question": question.to_dict(), "answers": [one.to_dict() for one in answers]}
-
-
-def model_ref(model: LoadedModel) -> dict[str, str]:
-    return {"name": model.name, "fingerprint": model.fingerprint}
+def _relations(asking: Asking, ids: Ids, selection: Selection) -> Slow:
+    choice = asking.choose(Selection(selection.k, selection.known))
+    return lambda: asking.answer([(ids, choice)])[0]

@@ -1,4 +1,4 @@
-"""Bounded queues with one thread each: questions that wait together are answered together."""
+"""Bounded queues with one thread each: jobs that wait together are done together."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from contextpool.errors import ContextPoolError
 Work = TypeVar("Work")
 
 
-class BusyError(ContextPoolError):
-    """The queue is full, or closed; try again later."""
+class RetryError(ContextPoolError):
+    """Something that may work later."""
 
     def __init__(self, message: str, retry_after: int) -> None:
         super().__init__(message)
         self.retry_after = retry_after
 
 
-class TooLateError(ContextPoolError):
+class BusyError(RetryError):
+    """The queue is full, or closed."""
+
+
+class TooLateError(RetryError):
     """The deadline of a request has passed before its answer was there."""
-
-    def __init__(self, message: str, retry_after: int) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
 
 
 @dataclass(eq=False)
-class Ticket(Generic[Work]):
+class Job(Generic[Work]):
     """Something to do, by when, and where the result goes."""
 
     work: Work
@@ -43,22 +43,32 @@ class Ticket(Generic[Work]):
     size: int = 1
     """How many questions it holds."""
     group: Hashable = None
-    """Tickets of one group may be handled together."""
+    """Jobs of one group may be done together."""
     result: Future[Any] = field(default_factory=Future)
 
+    def finish(self, value: Any) -> None:
+        """Set the result, unless there is one."""
+        with contextlib.suppress(InvalidStateError):
+            self.result.set_result(value)
 
-class Lane(Generic[Work]):
-    """A queue of tickets and the thread that handles them, first come first served.
+    def fail(self, error: BaseException) -> None:
+        """Set an error as the result, unless there is one."""
+        with contextlib.suppress(InvalidStateError):
+            self.result.set_exception(error)
 
-    Whatever waits when the thread becomes free is handled at once, up to `batch_size` questions of one group:
-    nobody waits for company, and the busier the lane the larger the batches. Where questions take long a batch
-    holds fewer, so that it takes about `batch_seconds`: then those in front need not wait for those behind.
+
+class WorkQueue(Generic[Work]):
+    """A queue of jobs and the thread that does them, first come first served.
+
+    Whatever waits when the thread becomes free is done at once, up to `batch_size` questions of one group: nobody
+    waits for company, and the fuller the queue the larger the batches. Where questions take long a batch holds
+    fewer, so that it takes about `batch_seconds`: then those in front need not wait for those behind.
     """
 
     def __init__(
         self,
         name: str,
-        handle: Callable[[Sequence[Ticket[Work]]], None],
+        handle: Callable[[Sequence[Job[Work]]], None],
         *,
         capacity: int,
         batch_size: int = 1,
@@ -67,7 +77,7 @@ class Lane(Generic[Work]):
     ) -> None:
         self.name, self._handle, self._on_batch = name, handle, on_batch
         self._capacity, self._batch_size, self._batch_seconds = capacity, batch_size, batch_seconds
-        self._waiting: deque[Ticket[Work]] = deque()
+        self._waiting: deque[Job[Work]] = deque()
         self._size = 0
         self._seconds_each = 0.01
         self._closed = False
@@ -88,23 +98,23 @@ class Lane(Generic[Work]):
         """Whole seconds after which there is probably room."""
         return max(1, math.ceil(self._size * self._seconds_each))
 
-    def submit(self, ticket: Ticket[Work]) -> Future[Any]:
-        """Queue a ticket, or refuse it at once where there is no room."""
+    def submit(self, job: Job[Work]) -> Future[Any]:
+        """Queue a job, or refuse it at once where there is no room."""
         with self._changed:
             if self._closed:
                 raise BusyError("the server is shutting down; ask another one, or again later.", 1)
-            if self._size + ticket.size > self._capacity:
+            if self._size + job.size > self._capacity:
                 raise BusyError(
                     f"{self._size:,} questions wait already, and {self._capacity:,} may; ask again later.",
                     self.retry_after,
                 )
-            self._waiting.append(ticket)
-            self._size += ticket.size
+            self._waiting.append(job)
+            self._size += job.size
             self._changed.notify()
-        return ticket.result
+        return job.result
 
     def close(self, timeout: float | None = None) -> None:
-        """Handle what waits, take nothing more, and stop."""
+        """Do what waits, take nothing more, and stop."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -112,55 +122,43 @@ class Lane(Generic[Work]):
 
     def _run(self) -> None:
         while batch := self._next_batch():
-            ready = [ticket for ticket in batch if self._is_wanted(ticket)]
-            if ready:
-                self._handle_timed(ready)
+            wanted = [job for job in batch if self._is_wanted(job)]
+            if wanted:
+                self._do(wanted)
 
-    def _next_batch(self) -> list[Ticket[Work]]:
-        """The oldest ticket and those behind it of the same group, as many as fit; none when the lane is closed."""
+    def _next_batch(self) -> list[Job[Work]]:
+        """The oldest job and those behind it of the same group, as many as fit; none when the queue is closed."""
         with self._changed:
             while not self._waiting and not self._closed:
                 self._changed.wait()
-            batch: list[Ticket[Work]] = []
-            others: deque[Ticket[Work]] = deque()
+            batch: list[Job[Work]] = []
+            others: deque[Job[Work]] = deque()
             room = min(self._batch_size, int(self._batch_seconds / self._seconds_each))
             while self._waiting and (room > 0 or not batch):
-                ticket = self._waiting.popleft()
-                fits = not batch or (ticket.group == batch[0].group and ticket.size <= room)
-                (batch if fits else others).append(ticket)
-                room -= ticket.size if fits else 0
+                job = self._waiting.popleft()
+                fits = not batch or (job.group == batch[0].group and job.size <= room)
+                (batch if fits else others).append(job)
+                room -= job.size if fits else 0
             self._waiting.extendleft(reversed(others))
-            self._size -= sum(ticket.size for ticket in batch)
+            self._size -= sum(job.size for job in batch)
             return batch
 
-    def _is_wanted(self, ticket: Ticket[Work]) -> bool:
+    def _is_wanted(self, job: Job[Work]) -> bool:
         """Whether anybody still waits for it; one that comes too late is told so."""
-        if not ticket.result.set_running_or_notify_cancel():
+        if not job.result.set_running_or_notify_cancel():
             return False
-        if time.monotonic() < ticket.deadline:
+        if time.monotonic() < job.deadline:
             return True
-        ticket.result.set_exception(TooLateError("the question waited until its deadline.", self.retry_after))
+        job.fail(TooLateError("the question waited until its deadline.", self.retry_after))
         return False
 
-    def _handle_timed(self, tickets: list[Ticket[Work]]) -> None:
-        began, size = time.perf_counter(), sum(ticket.size for ticket in tickets)
+    def _do(self, jobs: list[Job[Work]]) -> None:
+        began, size = time.perf_counter(), sum(job.size for job in jobs)
         try:
-            self._handle(tickets)
+            self._handle(jobs)
         except BaseException as error:  # the thread has to live on, whatever a model does
-            for ticket in tickets:
-                give_up(ticket, error)
+            for job in jobs:
+                job.fail(error)
         each = (time.perf_counter() - began) / size
         self._seconds_each = max(1e-6, 0.7 * self._seconds_each + 0.3 * each)
         self._on_batch(size)
-
-
-def give_back(ticket: Ticket[Any], value: Any) -> None:
-    """Set the result, unless there is one."""
-    if not ticket.result.done():
-        ticket.result.set_result(value)
-
-
-def give_up(ticket: Ticket[Any], error: BaseException) -> None:
-    """Set the error as the result, unless there is one."""
-    with contextlib.suppress(InvalidStateError):
-        ticket.result.set_exception(error)

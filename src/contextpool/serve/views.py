@@ -1,8 +1,8 @@
-"""The query-specific graph of a question (Algorithm 2) under any thresholds, as a picture needs it.
+"""What the page shows: the models and graphs there are, and the query-specific graph under any thresholds.
 
-Which facts are shown does not depend on the thresholds, so that a picture stays where it is while they move: those
-of the entity asked about, those between entities shown, and a few more of each entity in focus. What the thresholds
-decide is which of them are walked, and at which hop first.
+Which facts of that graph (Algorithm 2) are shown does not depend on the thresholds, so that a picture stays where it
+is while they move: those of the entity asked about, those between entities shown, and a few more of each entity in
+focus. What the thresholds decide is which of them are walked, and at which hop first.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from contextpool.context.relevance import neighborhood_precision, neighborhood_r
 from contextpool.context.selection import MaskSelector, RelationSelector
 from contextpool.explain.context import statistics_of
 from contextpool.graph.graph import Graph
+from contextpool.pool.batch import ViewConfig
 from contextpool.pool.edge_set import PooledBatch
 from contextpool.pool.expand import expand
 from contextpool.pool.hidden import HiddenEdges
-from contextpool.serve.engine import Engine
+from contextpool.predict.asking import Asking
+from contextpool.serve.registry import Engine, LoadedGraph, LoadedModel, Snapshot
 
 FACTS_OF_THE_HEAD = 36
 FACTS_OF_A_FOCUS = 5
@@ -44,21 +46,18 @@ class PoolQuestion:
     """Facts to show at the most."""
 
 
-def pooled_view(engine: Engine, question: PoolQuestion) -> dict[str, Any]:
+def pooled_view(asking: Asking, question: PoolQuestion) -> dict[str, Any]:
     """Counts by hop, the facts to show with the hop at which they are first walked, and the context."""
-    return _View(engine, question).to_dict()
+    return _View(asking, question).to_dict()
 
 
 class _View:
-    def __init__(self, engine: Engine, question: PoolQuestion) -> None:
-        self.engine, self.question, self.graph = engine, question, engine.prepared
-        found = (
-            None
-            if question.tail < 0
-            else self.graph.find_edge(question.head, question.relation, question.tail)
-        )
+    def __init__(self, asking: Asking, question: PoolQuestion) -> None:
+        self.question, self.graph = question, asking.graph
+        asked = (question.head, question.relation, question.tail)
+        found = None if question.tail < 0 else self.graph.find_edge(*asked)
         self.hidden = -1 if found is None else found
-        builder = engine.builder
+        builder = asking.builder
         self.counts = (builder.statistics or statistics_of(self.graph)).counts
         policy = "exclude" if builder.context is None else builder.context.self_policy
         self.neighbors = ContextNeighbors(self.counts, question.min_precision, question.min_recall, policy)
@@ -171,3 +170,68 @@ def _first_hops(graph: Graph, walk: PooledBatch) -> dict[int, int]:
         for edge in torch.where(onwards, ids, graph.edge_inverse[ids].long()).tolist():
             first.setdefault(edge, hop)
     return first
+
+
+def model_row(model: LoadedModel) -> dict[str, Any]:
+    """With the thresholds and hops that it pools with, or the usual ones where it does not."""
+    context = model.predictor.context
+    view = context.views[0] if context is not None and context.views else ViewConfig()
+    return {
+        "name": model.name,
+        "fingerprint": model.fingerprint,
+        "kind": type(model.predictor.model).__name__,
+        "relations": model.predictor.relations.num_relations,
+        "calibrated": model.predictor.calibration is not None,
+        "min_precision": view.min_precision,
+        "min_recall": view.min_recall,
+        "hops": 3 if context is None else context.hops,
+        "loaded_at": model.loaded_at,
+    }
+
+
+def graph_row(graph: LoadedGraph, snapshot: Snapshot) -> dict[str, Any]:
+    fitting = [name for name in snapshot.models if isinstance(snapshot.engines[name, graph.name], Engine)]
+    return {
+        "name": graph.name,
+        "entities": graph.graph.num_entities,
+        "relations": graph.graph.num_relations,
+        "facts": graph.graph.num_triples,
+        "models": fitting,
+    }
+
+
+def relation_rows(engine: Engine) -> list[dict[str, Any]]:
+    """The forward relations of the model by label; each can also be asked as `r^-1`."""
+    graph = engine.asking.graph
+    facts = torch.bincount(graph.edge_relation.long(), minlength=2 * graph.num_relations).tolist()
+    return [
+        {"relation": label, **_name(engine.asking.names.name(label)), "facts": facts[place]}
+        for place, label in enumerate(graph.relations)
+    ]
+
+
+def entity_rows(graph: LoadedGraph, prefix: str, limit: int) -> tuple[list[dict[str, Any]], bool]:
+    """With how many facts each has a part in."""
+    labels, more = graph.completions.starting_with(prefix, limit)
+    start, index, names = graph.graph.row_start, graph.graph.entity_vocabulary.index, graph.names
+    rows = [
+        {
+            "entity": label,
+            **_name(names.name(label)),
+            "facts": int(start[index[label] + 1] - start[index[label]]),
+        }
+        for label in labels
+    ]
+    return rows, more
+
+
+def names_in(engine: Engine, view: dict[str, Any]) -> dict[str, str]:
+    """What people call the labels that occur in a pooled graph, as far as known."""
+    labels = {one[place] for one in view["facts"] for place in ("head", "relation", "tail")}
+    labels |= {row["relation"] for row in view["context"]}
+    named = {label: engine.asking.names.name(label) for label in sorted(labels)}
+    return {label: name for label, name in named.items() if name is not None}
+
+
+def _name(name: str | None) -> dict[str, str]:
+    return {} if name is None else {"name": name}

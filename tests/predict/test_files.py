@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from contextpool.errors import InputError
 from contextpool.predict import Question
-from contextpool.predict.questions import kind_of, read_questions
+from contextpool.predict.files import kind_of, read_questions
 
 LABEL = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\t\n\r\0?\ufeff"), min_size=1)
 QUESTION = st.tuples(LABEL, LABEL, st.sampled_from([0, 1, 2])).map(
