@@ -11,9 +11,9 @@ import argparse
 
 import numpy as np
 
-from contextpool.explain.faithful import faithfulness
 from contextpool.graph.graph import Graph
 from contextpool.triples.catalog import load_dataset
+from lab.faithful import faithfulness
 from lab.world_hits import trained
 
 

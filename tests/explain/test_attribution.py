@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from contextpool.explain import attribution
-from contextpool.explain.attribution import Asking, by_gradient, by_removal
+from contextpool.explain.attribution import Case, by_gradient, by_removal
 from contextpool.graph.graph import Graph
 from contextpool.pool.batch import BatchBuilder
 from learning_worlds import CONTEXTS, families, new_model, without_fact
@@ -19,22 +19,22 @@ FAMILIES = Graph.from_triples(families(4))
 WITH_GRADIENT = pytest.mark.parametrize("name", ["nbfnet", "redgnn"])
 
 
-def asking(
+def case(
     name: str, context: str = "plain", head: str = "f1", answer: str = "f1.0.1", **settings: object
-) -> Asking:
+) -> Case:
     config = CONTEXTS[context]
     model = new_model(name, FAMILIES, config, **settings)
     builder = BatchBuilder(FAMILIES, model.num_layers, config)
     relation = FAMILIES.relation_id("grandparent of")
     ids = FAMILIES.entity_id(head), relation, FAMILIES.entity_id(answer)
     edge = FAMILIES.find_edge(*ids)
-    return Asking(model, builder, *ids, -1 if edge is None else edge)
+    return Case(model, builder, *ids, -1 if edge is None else edge)
 
 
 @WITH_GRADIENT
 @pytest.mark.parametrize("context", list(CONTEXTS))
 def test_a_scale_of_one_gives_the_same_bits(name: str, context: str) -> None:
-    one = asking(name, context)
+    one = case(name, context)
     batch = one.batch(3)
     ones = torch.ones(len(batch.propagation.edge_source))
     scaled = replace(batch, propagation=replace(batch.propagation, edge_scale=ones))
@@ -50,7 +50,7 @@ def test_integrals_add_up_to_what_messages_added(
 ) -> None:
     """Completeness: the sum over edges is the score less the score without any message."""
     monkeypatch.setattr(attribution, "STEPS", 200)
-    one = asking(name, context)
+    one = case(name, context)
     batch = one.batch()
     value = by_gradient(one, batch.propagation)
     assert value is not None
@@ -64,7 +64,7 @@ def test_integrals_add_up_to_what_messages_added(
 @WITH_GRADIENT
 def test_copies_of_a_query_are_told_apart(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All points of the integral at once, or one after another, is the same."""
-    one = asking(name, "gate")
+    one = case(name, "gate")
     walk = one.batch().propagation
     together = by_gradient(one, walk)
     monkeypatch.setattr(attribution, "EDGES_AT_ONCE", 1)
@@ -76,7 +76,7 @@ def test_copies_of_a_query_are_told_apart(name: str, monkeypatch: pytest.MonkeyP
 
 def test_edges_that_cannot_matter_add_nothing() -> None:
     """A relation of weight zero carries no message of NBFNet's."""
-    one = asking("nbfnet", dependent=False, aggregate="sum")
+    one = case("nbfnet", dependent=False, aggregate="sum")
     walk = one.batch().propagation
     silent = FAMILIES.relation_id("sibling of")
     with torch.no_grad():
@@ -89,19 +89,19 @@ def test_edges_that_cannot_matter_add_nothing() -> None:
 
 
 def test_removing_edges_is_asking_the_graph_that_never_had_them() -> None:
-    one = asking("nbfnet")
+    one = case("nbfnet")
     edges = [FAMILIES.edge_id("f1", "parent of", "f1.0"), FAMILIES.edge_id("f1.1", "sibling of^-1", "f1.0")]
     found = one.scores_without([[edge] for edge in edges])
     without_answer = without_fact(FAMILIES, one.hidden)
     for edge, score in zip(edges, found, strict=True):
         smaller = without_fact(without_answer, without_answer.edge_id(*FAMILIES.edge_label(edge)))
         builder = BatchBuilder(smaller, one.model.num_layers)
-        alone = Asking(one.model, builder, one.head, one.relation, one.answer, -1)
+        alone = Case(one.model, builder, one.head, one.relation, one.answer, -1)
         assert score == pytest.approx(float(alone.scores()[one.answer]), abs=1e-5)
 
 
 def test_a_model_without_gradients_is_asked_without_each_edge() -> None:
-    one = asking("walk")
+    one = case("walk")
     walk = one.batch().propagation
     assert by_gradient(one, walk) is None
     end = walk.node_entity.tolist().index(one.answer)
@@ -117,7 +117,7 @@ def test_a_model_without_gradients_is_asked_without_each_edge() -> None:
 
 def test_only_so_many_edges_are_removed_and_the_nearest_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attribution, "MOST_REMOVED", 4)
-    one = asking("walk")
+    one = case("walk")
     walk = one.batch().propagation
     end = walk.node_entity.tolist().index(one.answer)
     value = by_removal(one, walk, float(one.scores()[one.answer]), end)
@@ -127,6 +127,6 @@ def test_only_so_many_edges_are_removed_and_the_nearest_first(monkeypatch: pytes
 
 
 def test_nothing_is_left_on_the_model() -> None:
-    one = asking("nbfnet", "all")
+    one = case("nbfnet", "all")
     by_gradient(one, one.batch().propagation)
     assert all(weight.grad is None for weight in one.model.parameters())

@@ -14,8 +14,7 @@ from contextpool.context.statistics import Statistics
 from contextpool.errors import ConfigError, InputError, NonFiniteError
 from contextpool.evaluate.calibration import Calibration
 from contextpool.explain import Explanation
-from contextpool.explain.explainer import explain_answer
-from contextpool.explain.rival import reached_by
+from contextpool.explain.explainer import explain_answer, reached_by
 from contextpool.graph.graph import Graph
 from contextpool.pool.batch import BatchBuilder, ContextConfig
 from contextpool.pool.pooled import pool

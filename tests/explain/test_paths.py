@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpool.explain.paths import strongest_paths
+from contextpool.explain.attribution import strongest_paths
 
 Edge = tuple[int, int, float]
 EDGES = st.lists(

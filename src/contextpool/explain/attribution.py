@@ -1,4 +1,4 @@
-"""What each edge adds to the score of an answer.
+"""What each edge adds to the score of an answer, and the strongest paths that follow from it.
 
 Integrated gradients (Sundararajan, Taly, Yan, ICML 2017) over one weight an edge, shared by all layers, from no
 message at all (0) to the graph as it is (1). The gradient at the graph itself, which NBFNet takes, says little
@@ -30,11 +30,15 @@ EDGES_AT_ONCE = 1 << 19
 MOST_REMOVED = 256
 """Edges that are taken out one by one, those on the shortest ways first."""
 
+BEAM = 16
+"""Paths that are kept for each node and length."""
+
 Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Asking:
+class Case:
     """One query and one answer, asked as often as an explanation needs to."""
 
     model: LinkPredictor
@@ -78,29 +82,29 @@ class Asking:
         return values
 
 
-def by_gradient(asking: Asking, walk: Propagation) -> Floats | None:
+def by_gradient(case: Case, walk: Propagation) -> Floats | None:
     """[K] what each edge of the walk of one query adds; None where the model has no gradient by its edges."""
     point, weight = np.polynomial.legendre.leggauss(STEPS)
     at_once = min(STEPS, max(1, EDGES_AT_ONCE // max(1, len(walk.edge_source))))
     total = np.zeros(len(walk.edge_source))
     for start in range(0, STEPS, at_once):
         part = slice(start, start + at_once)
-        slopes = _slopes(asking, (point[part] + 1) / 2)
+        slopes = _slopes(case, (point[part] + 1) / 2)
         if slopes is None:
             return None
         total += (weight[part, None] / 2 * slopes).sum(axis=0)
     return total
 
 
-def _slopes(asking: Asking, scales: Floats) -> Floats | None:
+def _slopes(case: Case, scales: Floats) -> Floats | None:
     """[copies, K] derivative of the answer's score by each edge, all messages scaled by scales [copies]."""
-    batch = asking.batch(len(scales))
+    batch = case.batch(len(scales))
     walk = batch.propagation
     copy = walk.node_query[walk.edge_target]  # [copies * K]
     scale = torch.from_numpy(scales).float().to(copy.device)[copy].requires_grad_()
     scaled = replace(batch, propagation=replace(walk, edge_scale=scale))
     with torch.enable_grad():
-        score = asking.model(scaled)[:, asking.answer].sum()
+        score = case.model(scaled)[:, case.answer].sum()
     if not score.requires_grad:
         return None
     (slope,) = torch.autograd.grad(score, scale, allow_unused=True)
@@ -111,12 +115,12 @@ def _slopes(asking: Asking, scales: Floats) -> Floats | None:
     return rows
 
 
-def by_removal(asking: Asking, walk: Propagation, score: float, end: int) -> Floats:
+def by_removal(case: Case, walk: Propagation, score: float, end: int) -> Floats:
     """[K] how much the score falls without each edge; 0 for those far from every short way to node `end`."""
     near = _nearest_edges(walk, end)
     edges = walk.edge_id[torch.from_numpy(near)].tolist()
     value = np.zeros(len(walk.edge_source))
-    value[near] = score - np.array(asking.scores_without([[edge] for edge in edges]))
+    value[near] = score - np.array(case.scores_without([[edge] for edge in edges]))
     return value
 
 
@@ -131,3 +135,99 @@ def _nearest_edges(walk: Propagation, end: int) -> npt.NDArray[np.int64]:
     through = hop[source] + 1 + left[target]  # [K]
     useful = np.flatnonzero(through <= walk.num_layers)
     return useful[np.argsort(through[useful], kind="stable")][:MOST_REMOVED]
+
+
+@dataclass(frozen=True)
+class FoundPath:
+    """Positions of the edges, in the order they are walked."""
+
+    edges: tuple[int, ...]
+    strength: float
+    """The smallest value of its edges."""
+    mean: float
+    """The mean value of its edges; decides between paths of equal strength."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Beam:
+    """P simple paths of m edges each."""
+
+    nodes: Integers  # [P, m + 1]
+    edges: Integers  # [P, m]
+    strength: Floats  # [P]
+    total: Floats  # [P]
+
+    def select(self, rows: npt.NDArray[np.generic]) -> _Beam:
+        return _Beam(self.nodes[rows], self.edges[rows], self.strength[rows], self.total[rows])
+
+
+def strongest_paths(
+    edge_source: Integers,
+    edge_target: Integers,
+    edge_value: Floats,
+    start: int,
+    end: int,
+    longest: int,
+    most: int,
+    beam: int = BEAM,
+) -> list[FoundPath]:
+    """Up to `most` paths from start to end of at most `longest` edges, the strongest first.
+
+    A path is as strong as its weakest edge: it carries nothing that one of its edges does not carry. Ties
+    end at the larger mean, then at the shorter path, then at the edges that come first. No path visits a
+    node twice. For each node and length only the best `beam` paths are continued: O(longest beam K log K).
+    """
+    order = np.argsort(edge_source, kind="stable")
+    first = np.searchsorted(edge_source[order], np.arange(_count(edge_source, edge_target, start, end) + 1))
+    empty = np.empty((1, 0), dtype=np.int64)
+    paths = _Beam(np.array([[start]]), empty, np.array([np.inf]), np.zeros(1))
+    found: list[FoundPath] = []
+    for _ in range(longest):
+        paths = _extended(paths, order, first, edge_target, edge_value)
+        arrived = paths.nodes[:, -1] == end
+        found += _as_found(paths.select(arrived))
+        paths = _best_of_each_node(paths.select(~arrived), beam)
+        if not len(paths.strength):
+            break
+    found.sort(key=lambda path: (-path.strength, -path.mean, len(path.edges), path.edges))
+    return found[:most]
+
+
+def _count(source: Integers, target: Integers, *nodes: int) -> int:
+    return 1 + max([*nodes, int(source.max(initial=0)), int(target.max(initial=0))])
+
+
+def _extended(paths: _Beam, order: Integers, first: Integers, target: Integers, value: Floats) -> _Beam:
+    """Every path with every edge that leaves its last node for a node it has not visited."""
+    last = paths.nodes[:, -1]
+    degree = first[last + 1] - first[last]  # [P]
+    row = np.repeat(np.arange(len(last)), degree)  # [X]
+    place = np.arange(len(row)) - np.repeat(degree.cumsum() - degree, degree) + np.repeat(first[last], degree)
+    edge = order[place]
+    fresh = ~(paths.nodes[row] == target[edge][:, None]).any(axis=1)
+    row, edge = row[fresh], edge[fresh]
+    return _Beam(
+        np.column_stack([paths.nodes[row], target[edge]]),
+        np.column_stack([paths.edges[row], edge]),
+        np.minimum(paths.strength[row], value[edge]),
+        paths.total[row] + value[edge],
+    )
+
+
+def _best_of_each_node(paths: _Beam, beam: int) -> _Beam:
+    """The best `beam` paths to each last node; among equals those whose edges come first."""
+    keys = (*paths.edges.T[::-1], -paths.total, -paths.strength, paths.nodes[:, -1])
+    ordered = paths.select(np.lexsort(keys))
+    last = ordered.nodes[:, -1]
+    place_in_group = np.arange(len(last)) - np.searchsorted(last, last)
+    return ordered.select(place_in_group < beam)
+
+
+def _as_found(paths: _Beam) -> list[FoundPath]:
+    length = max(paths.edges.shape[1], 1)
+    return [
+        FoundPath(tuple(edges), strength, total / length)
+        for edges, strength, total in zip(
+            paths.edges.tolist(), paths.strength.tolist(), paths.total.tolist(), strict=True
+        )
+    ]

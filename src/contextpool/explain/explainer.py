@@ -1,8 +1,8 @@
-"""Puts an explanation together: score, paths, context, rival."""
+"""Puts an explanation together: score, paths, context, what pooling drops, the closest rival."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -10,20 +10,35 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from contextpool.context.neighbors import ContextNeighbors
+from contextpool.context.relevance import neighborhood_precision, neighborhood_recall
+from contextpool.context.selection import RelationSelector
+from contextpool.context.statistics import Statistics
 from contextpool.errors import ConfigError, NonFiniteError
 from contextpool.evaluate.calibration import Calibration
-from contextpool.explain.attribution import Asking, Floats, by_gradient, by_removal
-from contextpool.explain.context import QuestionContext
-from contextpool.explain.evidence import Explanation, Method, Path
-from contextpool.explain.paths import FoundPath, strongest_paths
-from contextpool.explain.rival import rival_of
+from contextpool.explain.attribution import Case, by_gradient, by_removal, strongest_paths
+from contextpool.explain.evidence import (
+    CandidateRelevance,
+    ContextRelation,
+    DroppedRelation,
+    Explanation,
+    Method,
+    Path,
+    Rival,
+)
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import inverse
 from contextpool.models.base import LinkPredictor
-from contextpool.pool.batch import BatchBuilder
+from contextpool.models.streams import ContextStreams
+from contextpool.pool.batch import BatchBuilder, ContextConfig, QueryBatch
+from contextpool.pool.edge_set import PooledBatch
+from contextpool.pool.expand import expand
+from contextpool.pool.hidden import HiddenEdges
+from contextpool.pool.incidence import cached_per_graph
 from contextpool.pool.propagation import Propagation
 
 MOST_PATHS = 100
+statistics_of = cached_per_graph(Statistics.of)
 
 
 def explain_answer(
@@ -53,36 +68,24 @@ def explain_answer(
         (head, relation, tail) if asked == "tail" else (tail, inverse(relation, graph.num_relations), head)
     )
     edge = graph.find_edge(start, toward, answer)
-    asking = Asking(model, builder, start, toward, answer, -1 if edge is None else edge)
-    labels = (graph.entities[head], graph.relation_vocabulary.directed[relation], graph.entities[tail])
-    return _explained(asking, labels, asked, calibration, most_paths, shown)
-
-
-def _explained(
-    asking: Asking,
-    labels: tuple[str, str, str],
-    asked: Literal["tail", "head"],
-    calibration: Calibration | None,
-    most_paths: int,
-    shown: Callable[[str], str] | None,
-) -> Explanation:
-    graph = asking.builder.graph
-    batch = asking.batch()
-    scores = asking.scores()
+    case = Case(model, builder, start, toward, answer, -1 if edge is None else edge)
+    batch, scores = case.batch(), case.scores()
     if not bool(torch.isfinite(scores).all()):
         raise NonFiniteError("the model gave a score that is not finite; train it again, or report this.")
-    candidate = _candidates(asking, graph)
+    score, candidate = float(scores[answer]), _candidates(case, graph)
     chances = None if calibration is None else calibration.probability(scores, ~candidate)
-    paths, method, left = _paths(asking, batch.propagation, float(scores[asking.answer]), most_paths)
-    context = QuestionContext(asking, batch)
+    paths, method, left = _paths(case, batch.propagation, score, most_paths)
+    context = QuestionContext(case, batch)
     explanation = Explanation(
-        *labels,
+        graph.entities[head],
+        graph.relation_vocabulary.directed[relation],
+        graph.entities[tail],
         asked=asked,
-        score=float(scores[asking.answer]),
-        probability=None if chances is None else float(chances[asking.answer]),
-        rank=_rank(scores, candidate, asking.answer),
+        score=score,
+        probability=None if chances is None else float(chances[answer]),
+        rank=_rank(scores, candidate, answer),
         candidates=int(candidate.sum()),
-        known=asking.hidden >= 0,
+        known=case.hidden >= 0,
         method=method,
         paths=paths,
         score_without=left,
@@ -90,18 +93,18 @@ def _explained(
         dropped=context.dropped(),
         pooled=context.pooled,
         candidate=context.candidate(),
-        rival=rival_of(graph, asking.answer, scores, candidate, chances, asking.head, asking.hidden, paths),
+        rival=_rival(case, scores, candidate, chances, paths),
     )
     return explanation if shown is None else _named(explanation, shown)
 
 
-def _candidates(asking: Asking, graph: Graph) -> Tensor:
+def _candidates(case: Case, graph: Graph) -> Tensor:
     """[N] bool: entities that the graph does not hold as answers, and the answer itself."""
-    row = slice(int(graph.row_start[asking.head]), int(graph.row_start[asking.head + 1]))
-    known = graph.edge_tail[row][graph.edge_relation[row] == asking.relation].long()
+    row = slice(int(graph.row_start[case.head]), int(graph.row_start[case.head + 1]))
+    known = graph.edge_tail[row][graph.edge_relation[row] == case.relation].long()
     candidate = torch.ones(graph.num_entities, dtype=torch.bool, device=graph.device)
     candidate[known] = False
-    candidate[asking.answer] = True
+    candidate[case.answer] = True
     return candidate
 
 
@@ -111,42 +114,30 @@ def _rank(scores: Tensor, candidate: Tensor, answer: int) -> float:
     return better + (equal + 1) / 2
 
 
-def _paths(
-    asking: Asking, walk: Propagation, score: float, most: int
-) -> tuple[tuple[Path, ...], Method, float]:
+def _paths(case: Case, walk: Propagation, score: float, most: int) -> tuple[tuple[Path, ...], Method, float]:
     """The strongest paths from the head (node 0) to the answer, how they were found, the score without them all.
 
     There are none where the model does not reach the answer, or where it is the head itself.
     """
-    end = torch.nonzero(walk.node_entity == asking.answer).squeeze(1).tolist()
-    value = by_gradient(asking, walk) if len(walk.edge_source) else None
+    end = torch.nonzero(walk.node_entity == case.answer).squeeze(1).tolist()
+    value = by_gradient(case, walk) if len(walk.edge_source) else None
     method: Method = "removal" if value is None else "gradient"
     if not end or end[0] == 0:
         return (), method, score
     if value is None:
-        value = by_removal(asking, walk, score, end[0])
-    found = _search(walk, value, end[0], most)
+        value = by_removal(case, walk, score, end[0])
+    columns = walk.edge_source.long().cpu().numpy(), walk.edge_target.cpu().numpy()
+    found = strongest_paths(*columns, value, 0, end[0], walk.num_layers, most)
     edges = [walk.edge_id[list(path.edges)].tolist() for path in found]
-    *without, without_all = asking.scores_without([*edges, [edge for path in edges for edge in path]])
-    drops = [score - left for left in without]
-    return _weighed(asking.builder.graph, found, edges, drops), method, without_all
-
-
-def _search(walk: Propagation, value: Floats, end: int, most: int) -> list[FoundPath]:
-    columns = (walk.edge_source.long().cpu().numpy(), walk.edge_target.cpu().numpy())
-    return strongest_paths(*columns, value, 0, end, walk.num_layers, most)
-
-
-def _weighed(
-    graph: Graph, found: list[FoundPath], edges: list[list[int]], drops: list[float]
-) -> tuple[Path, ...]:
-    """With weights that add up to 1, or are all 0 where no path adds anything to the score."""
+    *without, without_all = case.scores_without([*edges, [edge for path in edges for edge in path]])
     strength = np.array([max(path.strength, 0.0) for path in found])
-    weight = strength / (strength.sum() or 1.0)
-    return tuple(
-        Path(tuple(graph.edge_label(edge) for edge in walked), float(share), path.strength, drop)
-        for path, walked, share, drop in zip(found, edges, weight, drops, strict=True)
+    weight = strength / (strength.sum() or 1.0)  # adds up to 1, or is all 0 where no path adds anything
+    graph = case.builder.graph
+    paths = tuple(
+        Path(tuple(graph.edge_label(edge) for edge in walked), float(share), path.strength, score - left)
+        for path, walked, share, left in zip(found, edges, weight, without, strict=True)
     )
+    return paths, method, without_all
 
 
 def _named(explanation: Explanation, shown: Callable[[str], str]) -> Explanation:
@@ -159,3 +150,140 @@ def _named(explanation: Explanation, shown: Callable[[str], str]) -> Explanation
     labels |= {explanation.rival.entity} if explanation.rival is not None else set()
     names = {label: shown(label) for label in sorted(labels)}
     return replace(explanation, names={label: name for label, name in names.items() if name != label})
+
+
+def _rival(
+    case: Case, scores: Tensor, candidate: Tensor, chances: Tensor | None, paths: Sequence[Path]
+) -> Rival | None:
+    """The best of the candidates [N] but the answer; ties end at the sorted label. None where there is none."""
+    graph, others = case.builder.graph, candidate.clone()
+    others[case.answer] = False
+    if not bool(others.any()):
+        return None
+    rival = int(scores.masked_fill(~others, -torch.inf).argmax())  # the first of equals
+    patterns = list(dict.fromkeys(path.pattern for path in paths))
+    shared = [one for one in patterns if rival in reached_by(graph, case.head, one, case.hidden)]
+    return Rival(
+        graph.entities[rival],
+        float(scores[rival]),
+        None if chances is None else float(chances[rival]),
+        float(scores[case.answer]) - float(scores[rival]),
+        tuple(one for one in patterns if one not in shared),
+        tuple(shared),
+    )
+
+
+def reached_by(graph: Graph, start: int, pattern: Sequence[str], hidden: int = -1) -> set[int]:
+    """Entities that walks along these relations lead to, without the hidden fact. O(edges) a step."""
+    at = torch.zeros(graph.num_entities, dtype=torch.bool, device=graph.device)
+    at[start] = True
+    usable = torch.ones(graph.num_edges, dtype=torch.bool, device=graph.device)
+    if hidden >= 0:
+        usable[[hidden, int(graph.edge_inverse[hidden])]] = False
+    for label in pattern:
+        walked = usable & (graph.edge_relation == graph.relation_id(label)) & at[graph.edge_head.long()]
+        at = torch.zeros_like(at)
+        at[graph.edge_tail[walked].long()] = True
+    return set(torch.nonzero(at).squeeze(1).tolist())
+
+
+class QuestionContext:
+    """What is relevant to the relation of one question, by the counts that the model was given."""
+
+    def __init__(self, case: Case, batch: QueryBatch) -> None:
+        self.case, self.batch = case, batch
+        builder = case.builder
+        self.graph: Graph = builder.graph
+        self.config = builder.context or ContextConfig(views=())
+        self.counts = (builder.statistics or statistics_of(self.graph)).counts
+        self.pooled = bool(builder.selectors)
+        default = (ContextNeighbors(self.counts, self_policy=self.config.self_policy),)
+        self.selectors: tuple[RelationSelector, ...] = builder.selectors or default
+        self.walks = [self._pool(selector) for selector in self.selectors]
+
+    def _pool(self, selector: RelationSelector) -> PooledBatch:
+        """Algorithm 2 as the model would walk it; corrected counts of the hidden fact aside."""
+        head, relation = torch.tensor([self.case.head]), torch.tensor([self.case.relation])
+        hidden = HiddenEdges.one_per_query(self.graph, torch.tensor([self.case.hidden]))
+        return expand(self.graph, selector, head, relation, self.config.hops, hidden)
+
+    def relations(self) -> tuple[ContextRelation, ...]:
+        """Those that a view keeps for the relation asked for: by precision, then recall, then label."""
+        asked = self.case.relation
+        precision = neighborhood_precision(self.counts)[asked]
+        recall = neighborhood_recall(self.counts)[asked]
+        facts, gates = self._facts_of_head(), self._gates()
+        labels = self.graph.relation_vocabulary.directed
+        found = [
+            ContextRelation(
+                labels[one],
+                float(precision[one]),
+                float(recall[one]),
+                int(facts[one]),
+                None if gates is None else float(gates[one]),
+            )
+            for one in self._kept()
+        ]
+        return tuple(sorted(found, key=lambda one: (-one.precision, -one.recall, one.relation)))
+
+    def _kept(self) -> list[int]:
+        """Relations in row r of a mask (Algorithm 3), or that leave the head (Algorithm 1)."""
+        kept: set[int] = set()
+        for selector, walk in zip(self.selectors, self.walks, strict=True):
+            if isinstance(selector, ContextNeighbors):
+                kept |= set(np.flatnonzero(selector.mask[self.case.relation]).tolist())
+            else:
+                kept |= set(self.graph.edge_relation[walk.hops[0].edge.long()].tolist())
+        return sorted(kept)
+
+    def _facts_of_head(self) -> Tensor:
+        """[2R] facts of each directed relation at the entity that the question names, the hidden one aside."""
+        row = slice(int(self.graph.row_start[self.case.head]), int(self.graph.row_start[self.case.head + 1]))
+        count = torch.bincount(
+            self.graph.edge_relation[row].long(), minlength=self.graph.relation_vocabulary.num_directed
+        )
+        if self.case.hidden >= 0:
+            count[self.case.relation] -= 1
+        return count
+
+    def _gates(self) -> Tensor | None:
+        """[2R] what the model multiplies messages with; None where it has no gate."""
+        streams = getattr(self.case.model, "context", None)
+        if not isinstance(streams, ContextStreams):
+            return None
+        with torch.no_grad():
+            table = streams.gate_table(self.batch)
+        return None if table is None else table[0].cpu()
+
+    def dropped(self) -> tuple[DroppedRelation, ...]:
+        """By forward relation, the facts within reach of the model that no pooled graph holds; most first."""
+        reached = self._facts(self.batch.propagation.edge_id)
+        kept = torch.cat([self._facts(walk.union().edge.long()) for walk in self.walks])
+        is_kept = torch.isin(reached, kept)
+        relation = self.graph.edge_relation[reached].long()
+        totals = torch.bincount(relation, minlength=self.graph.num_relations).tolist()
+        held = torch.bincount(relation[is_kept], minlength=self.graph.num_relations).tolist()
+        rows = [
+            DroppedRelation(label, total - kept_here, kept_here)
+            for label, total, kept_here in zip(self.graph.relations, totals, held, strict=True)
+            if total > kept_here
+        ]
+        return tuple(sorted(rows, key=lambda row: (-row.dropped, row.relation)))
+
+    def _facts(self, edges: Tensor) -> Tensor:
+        """The distinct facts behind directed edges, as the ids of their forward edges."""
+        forward = self.graph.edge_relation[edges] < self.graph.num_relations
+        facts = torch.where(forward, edges, self.graph.edge_inverse[edges].long())
+        return facts.unique(sorted=True)  # type: ignore[no-any-return]
+
+    def candidate(self) -> CandidateRelevance:
+        """The largest precision[inverse(r), y] over the relations y of the answer, the hidden fact aside."""
+        answer, wanted = self.case.answer, inverse(self.case.relation, self.graph.num_relations)
+        row = torch.arange(int(self.graph.row_start[answer]), int(self.graph.row_start[answer + 1]))
+        if self.case.hidden >= 0:
+            row = row[row != int(self.graph.edge_inverse[self.case.hidden])]
+        has = torch.unique(self.graph.edge_relation[row.to(self.graph.device)]).tolist()
+        precision = neighborhood_precision(self.counts)[wanted]
+        labels = self.graph.relation_vocabulary.directed
+        best = min(((-float(precision[one]), labels[one]) for one in has), default=(0.0, ""))
+        return CandidateRelevance(-best[0], best[1] if best[0] < 0 else None)

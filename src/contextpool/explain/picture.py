@@ -8,14 +8,12 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from contextpool.errors import ConfigError, MissingExtraError
+from contextpool.explain.evidence import Explanation, notes
 from contextpool.triples.labels import INVERSE_SUFFIX
 from contextpool.triples.reader import atomic_file
-
-if TYPE_CHECKING:
-    from contextpool.explain.evidence import Explanation
 
 SUFFIXES = (".png", ".svg")
 _GIVEN, _ANSWER, _OTHER, _LINE = "#2b6cb0", "#2f855a", "#4a5568", "#718096"
@@ -167,8 +165,6 @@ def _draw_nodes(axes: Any, explanation: Explanation, places: dict[str, Place]) -
 
 def _draw_notes(axes: Any, explanation: Explanation) -> None:
     """Context, what pooling drops and the rival, as the text says it."""
-    from contextpool.explain.text import notes
-
     axes.set_axis_off()
     lines = [
         line for note in notes(explanation) for line in textwrap.wrap(note, 165, subsequent_indent=" " * 9)

@@ -67,7 +67,7 @@ class Service:
         for_entities = [one for one in ids if one[1] >= 0]
         waiting: list[Future[Any]] = []
         if for_entities:
-            job = Job((asking, for_entities, selection), deadline, len(for_entities), asking)
+            job: Job[Questions] = Job((asking, for_entities, selection), deadline, len(for_entities), asking)
             waiting.append(self.questions.submit(job))
         for one in ids:
             if one[1] < 0:

@@ -16,7 +16,7 @@ import torch
 from contextpool.context.neighbors import ContextNeighbors
 from contextpool.context.relevance import neighborhood_precision, neighborhood_recall
 from contextpool.context.selection import MaskSelector, RelationSelector
-from contextpool.explain.context import statistics_of
+from contextpool.explain.explainer import statistics_of
 from contextpool.graph.graph import Graph
 from contextpool.pool.batch import ViewConfig
 from contextpool.pool.edge_set import PooledBatch

@@ -235,7 +235,9 @@ def relation_twins(index: FactIndex, labels: tuple[str, ...]) -> tuple[RelationT
         for first, second, matched in zip(*entries.coords, entries.data, strict=True):
             shares = float(matched / support[first]), float(matched / support[second])
             if min(shares) > TWIN_SHARE and (first < second or (mirrored and first == second)):
-                kind: TwinKind = "duplicate" if not mirrored else "symmetric" if first == second else "inverse"
+                kind: TwinKind = (
+                    "duplicate" if not mirrored else "symmetric" if first == second else "inverse"
+                )
                 twins.append(RelationTwin(kind, labels[first], labels[second], int(matched), *shares))
     return tuple(sorted(twins, key=lambda twin: (-twin.matched, twin.relation, twin.other, twin.kind)))
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import binomtest
 
-from contextpool.explain.attribution import Asking
+from contextpool.explain.attribution import Case
 from contextpool.explain.explainer import explain_answer
 from contextpool.models.base import LinkPredictor
 from contextpool.pool.batch import BatchBuilder
@@ -57,10 +57,10 @@ def faithfulness(
         if not explanation.paths:
             continue
         edge = builder.graph.find_edge(head, relation, tail)
-        asking = Asking(model, builder, head, relation, tail, -1 if edge is None else edge)
-        walked = asking.batch().propagation.edge_id.tolist()
+        case = Case(model, builder, head, relation, tail, -1 if edge is None else edge)
+        walked = case.batch().propagation.edge_id.tolist()
         others = [rng.sample(walked, len(explanation.paths[0].edges)) for _ in range(TRIES)]
-        cost = explanation.score - float(np.mean(asking.scores_without(others)))
+        cost = explanation.score - float(np.mean(case.scores_without(others)))
         rows.append((explanation.paths[0].drop, cost))
     table = np.array(rows, dtype=np.float64).reshape(-1, 2)
     return Faithfulness(table[:, 0], table[:, 1])

@@ -9,10 +9,10 @@ import pytest
 
 import contextpool as cp
 from contextpool.experiment import training_free
-from contextpool.explain.faithful import Faithfulness, faithfulness
 from contextpool.graph.graph import Graph
 from contextpool.predict import Predictor
 from contextpool.triples.dataset import Dataset
+from lab.faithful import Faithfulness, faithfulness
 from learning_worlds import family_dataset
 from learning_worlds import one_thread as one_thread
 from support import amount
