@@ -24,9 +24,9 @@ import numpy as np
 import torch
 
 from contextpool import experiment
+from contextpool.context.config import ContextConfig
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import DirectedQueries
-from contextpool.pool.batch import ContextConfig
 from contextpool.pool.capped import order_of
 from contextpool.predict import Predictor
 from contextpool.predict.asking import best_places, known_answers

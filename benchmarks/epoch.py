@@ -12,11 +12,11 @@ import time
 import torch
 
 import contextpool as cp
+from contextpool.context.config import ContextConfig
 from contextpool.context.statistics import Statistics
 from contextpool.graph.graph import Graph
 from contextpool.models.nbfnet import NBFNet, NBFNetConfig
 from contextpool.models.redgnn import REDGNN, REDGNNConfig
-from contextpool.pool.batch import ContextConfig
 from contextpool.train.config import TrainConfig
 from contextpool.train.loop import Trainer
 from contextpool.train.queries import TrainingQueries

@@ -22,12 +22,12 @@ from typing import Any
 import torch
 
 import contextpool as cp
+from contextpool.context.config import ContextConfig
 from contextpool.context.statistics import Statistics
 from contextpool.graph.graph import Graph
 from contextpool.kernels.interface import use_backend
 from contextpool.models.nbfnet import NBFNet, NBFNetConfig
 from contextpool.models.redgnn import REDGNN, REDGNNConfig
-from contextpool.pool.batch import ContextConfig
 from contextpool.pool.propagation import Propagation
 from contextpool.train.config import TrainConfig
 from contextpool.train.graphed import STEPS_BEFORE

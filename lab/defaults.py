@@ -15,9 +15,9 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from contextpool.context.config import ContextConfig, ViewConfig
 from contextpool.errors import ConfigError
 from contextpool.models.registry import model_class
-from contextpool.pool.batch import ContextConfig, ViewConfig
 from contextpool.recipe import Recipe
 from contextpool.train.config import TrainConfig
 

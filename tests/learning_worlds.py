@@ -13,10 +13,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from contextpool.context.config import ContextConfig, ViewConfig
 from contextpool.graph.graph import Graph, split
 from contextpool.models.base import LinkPredictor
 from contextpool.models.registry import model_class
-from contextpool.pool.batch import BatchBuilder, ContextConfig, ViewConfig
+from contextpool.pool.batch import BatchBuilder
 from contextpool.triples.dataset import Dataset
 from contextpool.triples.labels import Vocabulary
 from contextpool.triples.store import Triples
@@ -29,7 +30,6 @@ CONTEXTS: dict[str, ContextConfig | None] = {
     "gate": ContextConfig(views=(), gate=True),
     "arrive": ContextConfig(views=(), arrive=True),
     "views": ContextConfig(views=VIEWS, hops=2, self_policy="keep"),
-    "layered": ContextConfig(views=VIEWS, hops=2, layered=True),
     "families": ContextConfig(views=(ViewConfig(0.1, algorithm="families-precision", sizes=(1, 2)),), hops=2),
     "all": ContextConfig(views=VIEWS, hops=3, gate=True, arrive=True),
 }

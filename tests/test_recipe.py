@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from contextpool.context.config import ContextConfig, ViewConfig
 from contextpool.context.statistics import Statistics
 from contextpool.errors import ConfigError, UnknownNameError
 from contextpool.models.nbfnet import NBFNetConfig
 from contextpool.models.redgnn import REDGNNConfig
 from contextpool.models.registry import model_class
-from contextpool.pool.batch import BatchBuilder, ContextConfig, ViewConfig
+from contextpool.pool.batch import BatchBuilder
 from contextpool.recipe import Recipe, read_recipe, shipped_recipe
 from contextpool.train.config import TrainConfig
 from learning_worlds import CONTEXTS, random_graph

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from contextpool.context.config import ContextConfig
 from contextpool.context.statistics import Statistics
 from contextpool.errors import CheckpointError, ConfigError, DataError
 from contextpool.evaluate.calibration import Calibration, fit_calibration
@@ -23,7 +24,6 @@ from contextpool.interop.hub import local_folder
 from contextpool.models.base import LinkPredictor
 from contextpool.models.registry import model_class, name_of
 from contextpool.models.walk import Walk
-from contextpool.pool.batch import ContextConfig
 from contextpool.predict import Predictor
 from contextpool.processes import Processes, current
 from contextpool.provenance import fingerprint, machine

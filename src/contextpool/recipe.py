@@ -9,9 +9,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from contextpool.context.config import ContextConfig, ViewConfig
 from contextpool.errors import ConfigError, closest
 from contextpool.models.registry import model_class
-from contextpool.pool.batch import ContextConfig, ViewConfig
 from contextpool.train.config import TrainConfig
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from conftest import REPOSITORY
 from contextpool import experiment
+from contextpool.context.config import ContextConfig
 from contextpool.models.nbfnet import NBFNetConfig
 from contextpool.models.redgnn import REDGNNConfig
-from contextpool.pool.batch import ContextConfig
 from contextpool.recipe import Recipe
 from contextpool.train.config import TrainConfig
 from lab.models import shipped_variants
@@ -28,15 +28,12 @@ OPTIONS = {
         for name in (
             "arrive_features",
             "arrive_walk",
-            "gate_bias",
-            "shrinkage",
-            "control",
             "relevance_control",
             "control_seed",
         )
     ),
     *(f"model.{name}" for name in ("relation_encoder", "relation_layers", "exclude_head")),
-    *(f"train.{name}" for name in ("edge_dropout", "edge_dropout_by", "average_last")),
+    *(f"train.{name}" for name in ("edge_dropout", "average_last")),
 }
 
 
@@ -52,9 +49,7 @@ def test_every_option_has_a_heading_and_a_field_with_a_default_that_is_off() -> 
     }
     off = {key: known[key] for key in OPTIONS}
     ways = {
-        "context.control": "none",
         "context.relevance_control": "none",
-        "train.edge_dropout_by": "uniform",
         "model.relation_layers": 1,
     }
     assert all(off[key] == ways.get(key, 0) for key in OPTIONS)
@@ -77,7 +72,7 @@ def test_the_recipe_of_the_page_sets_every_option_and_trains() -> None:
 @pytest.mark.parametrize("base", ["nbfnet", "redgnn"])
 def test_options_are_searched_and_have_variants(base: str) -> None:
     searched = set(space_named(f"{base}+cp").to_dict())
-    fixed = {"context.control", "context.relevance_control", "context.control_seed", "model.relation_layers"}
+    fixed = {"context.relevance_control", "context.control_seed", "model.relation_layers"}
     assert searched >= OPTIONS - fixed
     named = set(re.findall(r"\+([a-z-]+)[,)]", "".join(re.findall(r"^## .*$", PAGE, re.MULTILINE))))
     assert named <= set(shipped_variants())

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from contextpool.context.config import ContextConfig
 from contextpool.context.neighbors import mine_context
 from contextpool.context.statistics import Statistics
 from contextpool.errors import ConfigError, InputError, NonFiniteError
@@ -16,7 +17,7 @@ from contextpool.evaluate.calibration import Calibration
 from contextpool.explain import Explanation
 from contextpool.explain.explainer import explain_answer, reached_by
 from contextpool.graph.graph import Graph
-from contextpool.pool.batch import BatchBuilder, ContextConfig
+from contextpool.pool.batch import BatchBuilder
 from contextpool.pool.pooled import pool
 from contextpool.predict import Names, Predictor
 from kernels.triton_here import needs_triton

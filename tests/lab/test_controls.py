@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from lab.defaults import written_out
+from contextpool.errors import ConfigError
+from lab.defaults import changed, recipe_of, written_out
 from lab.grid import Grid
 from lab.lines import read_lines
-from lab.models import BARE, CONTROLS, STREAMS, WIDE, shipped_variants
+from lab.models import BARE, CONTROLS, WIDE, shipped_variants
 from lab.run import run_grid
 from learning_worlds import one_thread as one_thread
 
@@ -28,34 +29,28 @@ views = [{ min_precision = 0.3 }, { min_precision = 0.0, min_recall = 0.3 }]
 """
 
 
-def test_every_control_is_trained_with_the_parameters_of_the_context(tmp_path: Path) -> None:
+def test_the_bare_model_has_fewer_parameters_than_hard_pooling_and_no_context(tmp_path: Path) -> None:
     path = tmp_path / "views.toml"
     path.write_text(RECIPE)
-    grid = Grid(("world",), ("nbfnet",), contexts=(STREAMS, *CONTROLS), recipes=(str(path),), seeds=(0,))
-    done = run_grid(grid.cells(), tmp_path / "results.jsonl")
-    assert not done.failed
-    lines = {line["model"]: line for line in read_lines(tmp_path / "results.jsonl")}
-    assert set(lines) == {"nbfnet+streams", *(f"nbfnet+{control}" for control in CONTROLS)}
-    assert len({line["parameters"] for line in lines.values()}) == 1
-    assert len({line["recipe"] for line in lines.values()}) == len(lines)
-    assert len({line["mrr"] for line in lines.values()}) == len(lines)
-    used = {model: line["settings"]["context"]["control"] for model, line in lines.items()}
-    assert used["nbfnet+streams"] == "none"
-    assert used["nbfnet+dup"] == "duplicate"
-
-
-def test_the_widened_model_has_the_parameters_of_hard_pooling_and_no_context(tmp_path: Path) -> None:
-    path = tmp_path / "views.toml"
-    path.write_text(RECIPE)
-    grid = Grid(("world",), ("nbfnet",), contexts=("walk", WIDE, BARE), recipes=(str(path),), seeds=(0,))
+    grid = Grid(("world",), ("nbfnet",), contexts=("walk", BARE), recipes=(str(path),), seeds=(0,))
     assert not run_grid(grid.cells(), tmp_path / "results.jsonl").failed
     lines = {line["model"]: line for line in read_lines(tmp_path / "results.jsonl")}
-    wide, pooled, bare = (lines[f"nbfnet+{name}"] for name in (WIDE, "walk", BARE))
-    assert wide["parameters"] == pooled["parameters"] > bare["parameters"]
-    used = wide["settings"]["context"]
-    assert used["control"] == "duplicate"
+    pooled, bare = (lines[f"nbfnet+{name}"] for name in ("walk", BARE))
+    assert pooled["parameters"] > bare["parameters"]
+    used = bare["settings"]["context"]
+    assert not used["views"]
     assert not used["gate"]
     assert not used["arrive"]
+
+
+@pytest.mark.parametrize("name", [*CONTROLS, WIDE])
+def test_controls_of_streams_are_in_results_and_trained_no_more(name: str) -> None:
+    assert name not in shipped_variants()
+    values = changed({"dataset": "world", "context": True}, {"context.control": "duplicate"})
+    with pytest.raises(
+        ConfigError, match=r"context\.control = 'duplicate': there is no such setting any more"
+    ):
+        recipe_of(values)
 
 
 @pytest.mark.parametrize("base", ["nbfnet", "redgnn"])

@@ -7,9 +7,9 @@ from dataclasses import fields
 import pytest
 
 from conftest import REPOSITORY
+from contextpool.context.config import ContextConfig, ViewConfig
 from contextpool.errors import ConfigError
 from contextpool.models.registry import model_class, model_names
-from contextpool.pool.batch import ContextConfig, ViewConfig
 from contextpool.train.config import TrainConfig
 from lab.__main__ import made_pages
 from lab.defaults import DEFAULTS, changed, fingerprint, recipe_of

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contextpool.context.config import ContextConfig, ViewConfig
 from contextpool.errors import ConfigError
-from contextpool.pool.batch import ContextConfig, ViewConfig
 from contextpool.recipe import Recipe, read_recipe, shipped_recipe
 from contextpool.train.config import TrainConfig
 from lab.defaults import canonical, fingerprint

@@ -8,8 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from contextpool.context.config import ContextConfig
 from contextpool.models.base import LinkPredictor, scatter_scores
-from contextpool.pool.batch import ContextConfig, QueryBatch
+from contextpool.pool.batch import QueryBatch
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from contextpool.context.config import ContextConfig, ViewConfig
 from contextpool.graph.graph import Graph
 from contextpool.models.base import LinkPredictor
-from contextpool.pool.batch import BatchBuilder, ContextConfig, ViewConfig
+from contextpool.pool.batch import BatchBuilder
 from contextpool.train.config import TrainConfig
 from contextpool.train.loop import Trainer
 from contextpool.train.queries import TrainingQueries
@@ -24,7 +25,7 @@ CASES = amount(2, 40)
 DEVICE = "cuda"
 TOLERANCE = 1e-4
 TRAINED = pytest.mark.parametrize("name", ["nbfnet", "redgnn"])
-WAYS = pytest.mark.parametrize("way", ["plain", "walk", "layered", "gate", "arrive", "families", "all"])
+WAYS = pytest.mark.parametrize("way", ["plain", "walk", "gate", "arrive", "families", "all"])
 BOTH_FAMILIES = (
     ViewConfig(0.1, algorithm="families-precision", sizes=(1, 2)),
     ViewConfig(0.0, 0.1, algorithm="families-recall"),
@@ -142,7 +143,7 @@ def weights_after_five_steps(name: str, context: ContextConfig | None, device: s
 @pytest.mark.gpu
 @pytest.mark.skipif(not HAS_DETERMINISTIC, reason="TrainConfig has no field deterministic yet")
 @TRAINED
-@pytest.mark.parametrize("way", ["plain", "walk", "layered", "gate", "arrive", "all"])
+@pytest.mark.parametrize("way", ["plain", "walk", "gate", "arrive", "all"])
 def test_two_deterministic_trainings_give_the_same_bytes(name: str, way: str) -> None:
     one, other = (weights_after_five_steps(name, context_of(way), DEVICE) for _ in range(2))
     assert one.keys() == other.keys()

@@ -12,12 +12,13 @@ from torch import Tensor
 
 import contextpool as cp
 from contextpool import experiment
+from contextpool.context.config import ContextConfig
 from contextpool.context.statistics import Statistics
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
 from contextpool.models.base import LinkPredictor
 from contextpool.models.registry import model_class, model_names
-from contextpool.pool.batch import BatchBuilder, ContextConfig
+from contextpool.pool.batch import BatchBuilder
 from learning_worlds import (
     CONTEXTS,
     SMALL,

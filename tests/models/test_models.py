@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from contextpool.context.config import ContextConfig
 from contextpool.errors import ConfigError, UnknownNameError
 from contextpool.graph.graph import Graph
 from contextpool.models.base import LinkPredictor
@@ -15,7 +16,7 @@ from contextpool.models.nbfnet import NBFNet, NBFNetConfig
 from contextpool.models.redgnn import REDGNN, REDGNNConfig
 from contextpool.models.registry import model_class, model_names, name_of
 from contextpool.models.walk import Walk, WalkConfig
-from contextpool.pool.batch import BatchBuilder, ContextConfig
+from contextpool.pool.batch import BatchBuilder
 from learning_worlds import CONTEXTS, SMALL, ask, every_query, new_model, random_graph
 from learning_worlds import one_thread as one_thread
 from models.literal import literal_nbfnet, literal_redgnn

@@ -1,20 +1,21 @@
-"""Refinements of gate and arrive: biases of query relations, and a small network over candidates' features."""
+"""Refinements of arrive: a small network over candidates' features, and the mass of a random walk."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
+from contextpool.context.config import ContextConfig
 from contextpool.models.registry import model_class, model_names
-from contextpool.models.streams import CandidateNetwork, ContextStreams, RelevanceGate
-from contextpool.pool.batch import BatchBuilder, ContextConfig
+from contextpool.models.streams import CandidateNetwork, ContextStreams
+from contextpool.pool.batch import BatchBuilder
 from contextpool.pool.candidates import FEATURES
 from learning_worlds import SMALL, ask, every_query, new_model, random_graph, scatter_weights
 from learning_worlds import one_thread as one_thread
 
 TRAINED = pytest.mark.parametrize("name", ["nbfnet", "redgnn", "drum"])
 OPTIONS = {
-    "gate": ContextConfig(views=(), gate=True, gate_bias=True),
+    "gate": ContextConfig(views=(), gate=True),
     "arrive": ContextConfig(views=(), arrive=True, arrive_features=True),
     "walk": ContextConfig(views=(), arrive_walk=True),
 }
@@ -31,7 +32,7 @@ def test_options_start_without_effect(name: str, use: str) -> None:
         missing, unexpected = model.load_state_dict(plain.state_dict(), strict=False)
         assert not unexpected
         wanted = {
-            "gate": "context.gate.bias",
+            "gate": "context.gate.outer.weight",
             "arrive": "context.features.outer.weight",
             "walk": "context.walk.scale",
         }[use]
@@ -40,18 +41,6 @@ def test_options_start_without_effect(name: str, use: str) -> None:
         expected = ask(plain, BatchBuilder(graph, 2), head, relation)
         found = ask(model, BatchBuilder(graph, 2, OPTIONS[use]), head, relation)
         torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
-
-
-def test_a_bias_moves_all_gates_of_its_relation_and_another_one_that_of_itself() -> None:
-    gate = RelevanceGate(num_biases=4)
-    relevance, relation = torch.rand(4, 4, 2), torch.arange(4)
-    assert torch.equal(gate(relevance, relation), torch.ones(4, 4))
-    assert gate.bias is not None
-    gate.bias.data[2] = torch.tensor([1.0, -3.0])
-    table = gate(relevance, relation)
-    assert torch.equal(table[[0, 1, 3]], torch.ones(3, 4))
-    expected = 2 * torch.sigmoid(torch.tensor([1.0, 1.0, -2.0, 1.0]))
-    torch.testing.assert_close(table[2], expected)
 
 
 def test_the_network_takes_every_feature() -> None:
@@ -67,9 +56,7 @@ def test_the_network_takes_every_feature() -> None:
 
 @TRAINED
 def test_every_weight_of_an_option_learns(name: str) -> None:
-    context = ContextConfig(
-        views=(), gate=True, gate_bias=True, arrive=True, arrive_features=True, arrive_walk=True
-    )
+    context = ContextConfig(views=(), gate=True, arrive=True, arrive_features=True, arrive_walk=True)
     graph = random_graph(8)
     model = new_model(name, graph, context)
     model(BatchBuilder(graph, 2, context).build(*every_query(graph))).square().sum().backward()
@@ -88,7 +75,7 @@ def test_a_batch_without_features_is_said() -> None:
 
 
 def test_options_count_only_with_what_they_refine() -> None:
-    bare = ContextStreams(ContextConfig(views=(), gate_bias=True, arrive_features=True), 3)
+    bare = ContextStreams(ContextConfig(views=(), arrive_features=True))
     assert not list(bare.parameters())
     for name in model_names():
         if model_class(name).takes_context and name != "walk":

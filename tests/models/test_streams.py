@@ -7,6 +7,7 @@ import copy
 import pytest
 import torch
 
+from contextpool.context.config import ContextConfig, ViewConfig
 from contextpool.context.selection import MaskSelector
 from contextpool.context.statistics import Statistics
 from contextpool.graph.graph import Graph
@@ -14,7 +15,7 @@ from contextpool.kernels.interface import FULL, Stream, aggregate, use_backend
 from contextpool.models.base import LinkPredictor
 from contextpool.models.registry import model_class
 from contextpool.models.streams import CandidateHead, ContextStreams, RelevanceGate, edge_gate
-from contextpool.pool.batch import BatchBuilder, ContextConfig, QueryBatch, ViewConfig
+from contextpool.pool.batch import BatchBuilder, QueryBatch
 from contextpool.pool.expand import expand
 from contextpool.pool.hidden import HiddenEdges
 from contextpool.pool.propagation import Propagation, build_propagation

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import pytest
 import torch
 
+from contextpool.context.config import ContextConfig, ViewConfig
 from contextpool.context.families import mine_families
 from contextpool.context.neighbors import mine_context
 from contextpool.context.statistics import Statistics
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
-from contextpool.pool.batch import BatchBuilder, ContextConfig, QueryBatch, ViewConfig
+from contextpool.pool.batch import BatchBuilder, QueryBatch
 from contextpool.pool.expand import expand
 from contextpool.pool.hidden import HiddenEdges
 from contextpool.pool.propagation import Propagation, build_propagation
@@ -29,8 +30,7 @@ def assert_same_walk(one: Propagation, other: Propagation) -> None:
     assert one.layer_sizes == other.layer_sizes
     for name in TENSORS:
         assert torch.equal(getattr(one, name), getattr(other, name)), name
-    for a, b in zip(one.layer_views, other.layer_views, strict=True):
-        assert torch.equal(a, b)
+    assert torch.equal(one.edge_views, other.edge_views)
 
 
 def edge_queries(graph: Graph) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -50,14 +50,13 @@ def test_without_context_there_is_the_walk_and_nothing_else() -> None:
         assert torch.equal(batch.query_relation, relation)
 
 
-@pytest.mark.parametrize("layered", [False, True])
-def test_each_view_is_walked_with_its_own_thresholds(layered: bool) -> None:
+def test_each_view_is_walked_with_its_own_thresholds() -> None:
     bits_set = 0
     for seed in range(CASES):
         graph = random_graph(seed)
         context = ContextConfig(
             views=(ViewConfig(0.4, 0.1), ViewConfig(0.0, 0.3), ViewConfig(0.2, algorithm="families-precision")),
-            hops=2, layered=layered, self_policy="keep",
+            hops=2, self_policy="keep",
         )  # fmt: skip
         selectors = [
             mine_context(graph, 0.4, 0.1, self="keep"),
@@ -66,10 +65,10 @@ def test_each_view_is_walked_with_its_own_thresholds(layered: bool) -> None:
         ]
         head, relation = every_query(graph)
         views = [expand(graph, selector, head, relation, 2).hops for selector in selectors]
-        expected = build_propagation(graph, head, relation, 3, views=views, layered=layered)
+        expected = build_propagation(graph, head, relation, 3, views=views)
         batch = BatchBuilder(graph, 3, context).build(head, relation)
         assert_same_walk(batch.propagation, expected)
-        bits_set += sum(int((bits > 0).sum()) for bits in expected.layer_views)
+        bits_set += int((expected.edge_views > 0).sum())
     assert bits_set > CASES
 
 
@@ -149,8 +148,7 @@ def assert_same_query(together: QueryBatch, query: int, alone: QueryBatch) -> No
     assert torch.equal(walk.node_entity[walk.node_query == query], own.node_entity)
     for name in ("edge_relation", "edge_id"):
         assert torch.equal(getattr(walk, name)[mine], getattr(own, name))
-    for all_bits, own_bits in zip(walk.layer_views, own.layer_views, strict=True):
-        assert torch.equal(all_bits[mine], own_bits)
+    assert torch.equal(walk.edge_views[mine], own.edge_views)
 
 
 def test_hiding_minus_one_hides_nothing() -> None:
@@ -164,18 +162,19 @@ def test_hiding_minus_one_hides_nothing() -> None:
         assert torch.equal(getattr(nothing, table), getattr(unsaid, table))
 
 
-def test_without_leave_one_out_the_counts_stay_but_the_edge_is_hidden() -> None:
+def test_removed_edges_are_hidden_from_walks_and_stay_in_the_counts() -> None:
     graph = Graph.from_triples([("a", "r", "b"), ("a", "s", "b"), ("b", "s", "c")])
-    config = ContextConfig(views=(), gate=True, arrive=True, leave_one_out=False)
+    config = ContextConfig(views=(), gate=True, arrive=True)
     edge = torch.tensor([graph.edge_id("a", "r", "b")])
     head, relation = graph.edge_head[edge], graph.edge_relation[edge]
     builder = BatchBuilder(graph, 2, config)
-    hiding, seeing = builder.build(head, relation, edge), builder.build(head, relation)
+    removed = HiddenEdges.one_per_query(graph, edge)
+    hiding, seeing = builder.build(head, relation, removed=removed), builder.build(head, relation)
     assert torch.equal(hiding.neighbor_relevance, seeing.neighbor_relevance)  # type: ignore[arg-type]
     assert torch.equal(hiding.candidate_relevance, seeing.candidate_relevance)  # type: ignore[arg-type]
     assert int(edge) in seeing.propagation.edge_id.tolist()
     assert int(edge) not in hiding.propagation.edge_id.tolist()
-    corrected = BatchBuilder(graph, 2, replace(config, leave_one_out=True)).build(head, relation, edge)
+    corrected = builder.build(head, relation, edge)
     assert not torch.equal(corrected.candidate_relevance, seeing.candidate_relevance)  # type: ignore[arg-type]
 
 

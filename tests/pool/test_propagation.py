@@ -28,7 +28,7 @@ QueryEdge = tuple[int, Triple]
 """A query's number and an edge as labels."""
 
 
-def built(case: Case, layers: int, views: list[list[EdgeSet]], layered: bool = False) -> Propagation:
+def built(case: Case, layers: int, views: list[list[EdgeSet]]) -> Propagation:
     """By the compiled backend, found equal to what torch's operations give."""
     compiled, by_torch = (
         build_propagation(
@@ -38,7 +38,6 @@ def built(case: Case, layers: int, views: list[list[EdgeSet]], layered: bool = F
             layers,
             case.hidden,
             views,
-            layered,
             backend=backend,
         )
         for backend in BACKENDS
@@ -50,9 +49,16 @@ def built(case: Case, layers: int, views: list[list[EdgeSet]], layered: bool = F
 def check_same(one: Propagation, other: Propagation) -> None:
     """Every field, in value and in type."""
     assert (one.layer_sizes, one.layer_edges) == (other.layer_sizes, other.layer_edges)
-    names = ("node_query", "node_entity", "row_start", "edge_source", "edge_relation", "edge_back")
-    columns = [(getattr(one, name), getattr(other, name)) for name in names]
-    for a, b in (*columns, *zip(one.layer_views, other.layer_views, strict=True)):
+    names = (
+        "node_query",
+        "node_entity",
+        "row_start",
+        "edge_source",
+        "edge_relation",
+        "edge_back",
+        "edge_views",
+    )
+    for a, b in ((getattr(one, name), getattr(other, name)) for name in names):
         assert a.dtype == b.dtype
         assert torch.equal(a, b)
 
@@ -154,19 +160,17 @@ def random_edge_sets(case: Case, hops: int, rng: random.Random) -> list[EdgeSet]
     return result
 
 
-def check_bits(case: Case, walk: Propagation, views: list[list[EdgeSet]], layered: bool) -> None:
+def check_bits(case: Case, walk: Propagation, views: list[list[EdgeSet]]) -> None:
     for layer in range(1, walk.num_layers + 1):
         hop = walk.hop(layer).walked
         edges = labelled(walk, hop, case.graph)
         for view, hops in enumerate(views):
-            seen = hops[layer - 1 : layer] if layered else hops
-            members = set().union(*(of_edge_set(case.graph, part) for part in seen))
+            members = set().union(*(of_edge_set(case.graph, part) for part in hops))
             assert hop.in_view(view).tolist() == [edge in members for edge in edges]
         assert not (hop.edge_views >> len(views)).any()
 
 
-@pytest.mark.parametrize("layered", [False, True])
-def test_view_bits_are_membership_in_the_given_edge_sets(layered: bool) -> None:
+def test_view_bits_are_membership_in_the_given_edge_sets() -> None:
     bits_set = 0
     for seed in range(1_000, 1_000 + CASES // 2):
         rng = random.Random(seed)
@@ -175,8 +179,8 @@ def test_view_bits_are_membership_in_the_given_edge_sets(layered: bool) -> None:
             case.graph, case.selector, case.query_head, case.query_relation, case.hops, case.hidden
         )
         views = [list(pooled.hops), random_edge_sets(case, rng.randint(1, 4), rng)]
-        walk = built(case, 1 + seed % 3, views, layered)
-        check_bits(case, walk, views, layered)
+        walk = built(case, 1 + seed % 3, views)
+        check_bits(case, walk, views)
         bits_set += sum(int((hop.edge_views > 0).sum()) for hop in walk.hops)
     assert bits_set > CASES
 
@@ -207,7 +211,7 @@ def test_threads_share_the_queries(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_eight_views_have_a_bit_each_and_nine_are_refused() -> None:
     case = random_case(3, depends_on_entity=False)
     views = [random_edge_sets(case, 1, random.Random(seed)) for seed in range(MAX_VIEWS)]
-    check_bits(case, built(case, 2, views), views, layered=False)
+    check_bits(case, built(case, 2, views), views)
     with pytest.raises(ConfigError, match="9 context views"):
         built(case, 2, [*views, views[0]])
 

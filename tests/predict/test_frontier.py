@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from contextpool.context.config import ContextConfig
 from contextpool.context.map_graph import map_graph
 from contextpool.context.statistics import Statistics
 from contextpool.errors import ConfigError, UnknownNameError
 from contextpool.graph.graph import Graph
 from contextpool.graph.mapped import MappedGraph
 from contextpool.models.walk import Walk, WalkConfig
-from contextpool.pool.batch import ContextConfig
 from contextpool.predict import Predictor, Question
 from contextpool.predict.answers import Selection
 from contextpool.predict.asking import Asking
@@ -53,7 +53,7 @@ def both_scores(
 
 @pytest.mark.parametrize(
     ("name", "context"),
-    [("nbfnet", "plain"), ("nbfnet", "all"), ("nbfnet", "families"), ("redgnn", "layered"), ("drum", "gate")],
+    [("nbfnet", "plain"), ("nbfnet", "all"), ("nbfnet", "families"), ("redgnn", "views"), ("drum", "gate")],
 )
 def test_without_a_cap_what_is_reached_scores_as_on_the_whole_graph(name: str, context: str) -> None:
     """To the bit."""

@@ -12,13 +12,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from contextpool.context.config import ContextConfig
 from contextpool.context.statistics import Statistics
 from contextpool.errors import ConfigError, ContextPoolError, UnknownNameError
 from contextpool.evaluate.calibration import Calibration
 from contextpool.graph.graph import Graph
 from contextpool.models.base import LinkPredictor
 from contextpool.models.walk import Walk, WalkConfig
-from contextpool.pool.batch import BatchBuilder, ContextConfig, QueryBatch
+from contextpool.pool.batch import BatchBuilder, QueryBatch
 from contextpool.predict import REMEMBERED_GRAPHS, Answer, Predictor
 from learning_worlds import CONTEXTS, ask, families, new_model, random_graph
 from learning_worlds import one_thread as one_thread

@@ -10,8 +10,9 @@ import pytest
 from torch import Tensor
 
 from contextpool import experiment
+from contextpool.context.config import ContextConfig
 from contextpool.errors import ConfigError
-from contextpool.pool.batch import BatchBuilder, ContextConfig, QueryBatch
+from contextpool.pool.batch import BatchBuilder, QueryBatch
 from contextpool.pool.dropout import EdgeDropout
 from contextpool.recipe import Recipe
 from contextpool.train.config import TrainConfig
@@ -21,7 +22,7 @@ from learning_worlds import CONTEXTS, family_dataset, run_contents
 from learning_worlds import one_thread as one_thread
 from train.test_loop import config_of, new_trainer, same, weights_of
 
-OPTIONS = ContextConfig(gate=True, gate_bias=True, arrive=True, arrive_features=True, shrinkage=2.0, hops=2)
+OPTIONS = ContextConfig(gate=True, arrive=True, arrive_features=True, arrive_walk=True, hops=2)
 
 
 class Cut(BaseException):
@@ -42,15 +43,12 @@ def drops_of(monkeypatch: pytest.MonkeyPatch, run: Any) -> list[EdgeDropout | No
     return seen
 
 
-@pytest.mark.parametrize("by", ["uniform", "relevance"])
-def test_every_step_has_a_seed_of_its_own(by: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = new_trainer(config=config_of(epochs=2, edge_dropout=0.25, edge_dropout_by=by), seed=3)
+def test_every_step_has_a_seed_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = new_trainer(config=config_of(epochs=2, edge_dropout=0.25), seed=3)
     steps = trainer.steps_per_epoch
     seen = drops_of(monkeypatch, trainer.fit)
     expected = [
-        EdgeDropout(0.25, mixed_seed(3, epoch, step), by)
-        for epoch in range(2)
-        for step in range(1, steps + 1)
+        EdgeDropout(0.25, mixed_seed(3, epoch, step)) for epoch in range(2) for step in range(1, steps + 1)
     ]
     assert seen == expected
     assert len({one.seed for one in expected}) == 2 * steps
@@ -64,15 +62,12 @@ def test_nothing_is_dropped_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("context", [None, CONTEXTS["all"]], ids=["plain", "context"])
 def test_dropping_changes_what_is_learned_and_the_seed_decides_how(context: Any) -> None:
     results = []
-    for share, by in ((0.3, "uniform"), (0.3, "uniform"), (0.3, "relevance"), (0.0, "uniform")):
-        trainer = new_trainer(
-            context=context, config=config_of(epochs=1, edge_dropout=share, edge_dropout_by=by)
-        )
+    for share in (0.3, 0.3, 0.0):
+        trainer = new_trainer(context=context, config=config_of(epochs=1, edge_dropout=share))
         trainer.fit()
         results.append(weights_of(trainer.model))
     assert same(results[0], results[1])
     assert not same(results[0], results[2])
-    assert not same(results[0], results[3])
 
 
 def test_validation_sees_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,8 +89,7 @@ def begin_or_go_on(recipe: Recipe, folder: Path, progress: Callable[[Progress], 
 
 def test_a_run_with_every_option_that_is_cut_off_writes_the_bytes_of_the_unbroken_one(tmp_path: Path) -> None:
     train = TrainConfig(
-        epochs=3, batch_size=64, warmup_steps=2, checkpoint_steps=2, average_last=2, edge_dropout=0.3,
-        edge_dropout_by="relevance",
+        epochs=3, batch_size=64, warmup_steps=2, checkpoint_steps=2, average_last=2, edge_dropout=0.3
     )  # fmt: skip
     settings = {"dim": 4, "layers": 2, "relation_encoder": True, "exclude_head": True}
     recipe, data = Recipe("split", "nbfnet", settings, OPTIONS, train), family_dataset()
@@ -131,5 +125,3 @@ def test_settings_out_of_range_are_refused_by_name() -> None:
     for share in (-0.1, 1.0):
         with pytest.raises(ConfigError, match=r"train\.edge_dropout is"):
             TrainConfig(edge_dropout=share)
-    with pytest.raises(ConfigError, match=r"train\.edge_dropout_by is 'degree'"):
-        TrainConfig(edge_dropout_by="degree")  # type: ignore[arg-type]

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from contextpool.context.config import ContextConfig, ViewConfig
 from contextpool.graph.graph import Graph
 from contextpool.kernels.interface import use_backend
 from contextpool.models.base import LinkPredictor
-from contextpool.pool.batch import BatchBuilder, ContextConfig, QueryBatch, ViewConfig
+from contextpool.pool.batch import BatchBuilder, QueryBatch
 from contextpool.pool.propagation import build_propagation
 from contextpool.train.config import TrainConfig
 from contextpool.train.graphed import FEW_EDGES, FEW_NODES, GRAIN, GraphedStep, Room, _Inputs

@@ -11,10 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from contextpool.context.config import ContextConfig
 from contextpool.errors import CheckpointError, ConfigError, NonFiniteError
 from contextpool.graph.graph import Graph
 from contextpool.models.base import LinkPredictor
-from contextpool.pool.batch import BatchBuilder, ContextConfig
+from contextpool.pool.batch import BatchBuilder
 from contextpool.train.config import TrainConfig
 from contextpool.train.loop import Trainer, Validate, learning_rate
 from contextpool.train.progress import Outcome, Progress

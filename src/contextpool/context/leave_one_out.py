@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from contextpool.context.cooccurrence import Cooccurrence
-from contextpool.context.relevance import shrunk_ratio
 from contextpool.graph.graph import Graph
 from contextpool.graph.relation_sets import WORD_BITS, entity_words
 from contextpool.graph.relations import inverse
@@ -28,9 +27,6 @@ class QueryCounts:
     """[B, 2R] int64 entities having each relation."""
     own: Tensor
     """[B, 2] int64 entities having (the query relation, its inverse)."""
-    shrinkage: float = 0.0
-    """See `relevance.shrunk_ratio`."""
-    num_entities: int = 1
 
     def with_neighbors(self, other: Tensor) -> QueryCounts:
         """The counts of neighbor other[y] in the place of those of y; other [2R]."""
@@ -38,17 +34,11 @@ class QueryCounts:
 
     def precision(self, row: int) -> Tensor:
         """[B, 2R] P(query | neighbor); row 0 for the query relation, 1 for its inverse."""
-        return self._ratio(row, self.support, self.own[:, row, None])
+        return self.both[:, row].double() / self.support.clamp(min=1)
 
     def recall(self, row: int) -> Tensor:
         """[B, 2R] P(neighbor | query); rows as for precision."""
-        return self._ratio(row, self.own[:, row, None], self.support)
-
-    def _ratio(self, row: int, support: Tensor, wanted: Tensor) -> Tensor:
-        both = self.both[:, row].double()
-        if self.shrinkage == 0:
-            return both / support.clamp(min=1)
-        return shrunk_ratio(both, support.double(), wanted.double(), self.shrinkage, self.num_entities)
+        return self.both[:, row].double() / self.own[:, row, None].clamp(min=1)
 
     def relevance(self) -> Tensor:
         """[B, 4, 2R] float32: precision and recall for the query relation, then for its inverse."""
@@ -59,12 +49,8 @@ class QueryCounts:
 class CountsOf:
     """Counts and relation sets of one graph on a device, ready to be asked with facts left out."""
 
-    def __init__(self, graph: Graph, counts: Cooccurrence, shrinkage: float = 0.0) -> None:
+    def __init__(self, graph: Graph, counts: Cooccurrence) -> None:
         self.num_relations, self.num_entities = graph.num_relations, counts.num_entities
-        self.shrinkage = shrinkage
-        self.shrinking = torch.tensor(
-            [shrinkage, max(self.num_entities, 1)], dtype=torch.float64, device=graph.device
-        )
         self.both = torch.from_numpy(counts.both.copy()).to(graph.device)  # [2R, 2R]
         self.support = self.both.diagonal().clone()  # [2R]
         self._graph = graph
@@ -91,8 +77,7 @@ class CountsOf:
             support[hiding] = support[hiding].scatter(
                 1, rows[hiding], both[hiding].gather(2, rows[hiding][:, :, None])[..., 0]
             )
-        own = support.gather(1, rows)
-        return QueryCounts(both, support, own, self.shrinkage, self.num_entities)
+        return QueryCounts(both, support, own=support.gather(1, rows))
 
     def _lost(self, rows: Tensor, edge: Tensor) -> Tensor:
         """[B, 2, 2R] how many entities (head, tail) stop having both relations when the edge is hidden."""

@@ -31,8 +31,6 @@ class ContextNeighbors:
     """Recall a neighbor has to exceed; strictly."""
     self_policy: SelfPolicy = "exclude"
     """Whether a relation may be its own neighbor: Algorithm 3 excludes it, the selector of section 4.3 keeps it."""
-    shrinkage: float = 0.0
-    """Entities of the base rate that are added to every count (`relevance.shrunk_ratio`)."""
 
     def __post_init__(self) -> None:
         for key, value in (("min_precision", self.min_precision), ("min_recall", self.min_recall)):
@@ -40,8 +38,6 @@ class ContextNeighbors:
                 raise ConfigError(
                     f"{key} is {value}; a neighbor has to exceed it, so it has to lie in [0, 1)."
                 )
-        if not 0 <= self.shrinkage < float("inf"):
-            raise ConfigError(f"shrinkage is {self.shrinkage}; it is a number of entities, 0 for none.")
         if self.self_policy not in ("exclude", "keep"):
             raise ConfigError(f"self is {self.self_policy!r}; it is 'exclude' or 'keep'.")
 
@@ -52,12 +48,12 @@ class ContextNeighbors:
     @cached_property
     def precision_matrix(self) -> Ratios:
         """[query, neighbor]"""
-        return neighborhood_precision(self.counts, self.shrinkage)
+        return neighborhood_precision(self.counts)
 
     @cached_property
     def recall_matrix(self) -> Ratios:
         """[query, neighbor]"""
-        return neighborhood_recall(self.counts, self.shrinkage)
+        return neighborhood_recall(self.counts)
 
     @cached_property
     def mask(self) -> npt.NDArray[np.bool_]:

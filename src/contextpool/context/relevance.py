@@ -2,46 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
 from contextpool.context.cooccurrence import Cooccurrence
+from contextpool.graph.hashing import mixed
 
 Ratios = npt.NDArray[np.float64]
-Numbers = TypeVar("Numbers", Ratios, Tensor)
 
 
-def neighborhood_precision(counts: Cooccurrence, shrinkage: float = 0.0) -> Ratios:
+def neighborhood_precision(counts: Cooccurrence) -> Ratios:
     """[query, neighbor] P(query | neighbor): of the entities having the neighbor, how many have the query."""
-    return _ratio(counts, counts.support[None, :], counts.support[:, None], shrinkage)
+    return counts.both / np.maximum(counts.support[None, :], 1)
 
 
-def neighborhood_recall(counts: Cooccurrence, shrinkage: float = 0.0) -> Ratios:
+def neighborhood_recall(counts: Cooccurrence) -> Ratios:
     """[query, neighbor] P(neighbor | query): of the entities having the query, how many have the neighbor."""
-    return _ratio(counts, counts.support[:, None], counts.support[None, :], shrinkage)
+    return counts.both / np.maximum(counts.support[:, None], 1)
 
 
-def _ratio(
-    counts: Cooccurrence, support: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64], shrinkage: float
-) -> Ratios:
-    """A ratio of integers in float64; 0/0, a relation that nobody has, reads 0."""
-    if shrinkage == 0:
-        return counts.both / np.maximum(support, 1)
-    columns = (counts.both.astype(np.float64), support.astype(np.float64), wanted.astype(np.float64))
-    return shrunk_ratio(*columns, shrinkage, counts.num_entities)
+def shuffled_neighbors(num_directed: int, seed: int) -> npt.NDArray[np.int64]:
+    """[2R] for every neighbor another one whose relevance to take instead: the shuffled control of gate and arrive.
 
-
-def shrunk_ratio(
-    both: Numbers, support: Numbers, wanted: Numbers, shrinkage: float, num_entities: int
-) -> Numbers:
-    """(both + k * wanted / N) / (support + k) for k = shrinkage > 0, as one ratio; all in float64.
-
-    As if k more entities had been seen that have what is wanted as often as entities have it at all: the rarer
-    the relation, the closer to that base rate. Numerator and denominator are multiplied by N, so with a whole k
-    both are exact integers, and every device rounds alike, once.
+    A permutation that is one ring through all relations, so none keeps its place where there are two or more.
     """
-    entities = float(max(num_entities, 1))
-    return (both * entities + shrinkage * wanted) / (entities * (support + shrinkage))
+    relation = np.arange(num_directed, dtype=np.int64)
+    salt = int(mixed(np.array([seed ^ (255 << 16)]))[0])
+    order = np.argsort(mixed(relation ^ salt ^ 0x5BD1E995), kind="stable")
+    other = np.empty_like(order)
+    other[order] = np.roll(order, 1)
+    return other

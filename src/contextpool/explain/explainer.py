@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from contextpool.context.config import ContextConfig
 from contextpool.context.neighbors import ContextNeighbors
 from contextpool.context.relevance import neighborhood_precision, neighborhood_recall
 from contextpool.context.selection import RelationSelector
@@ -30,7 +31,7 @@ from contextpool.graph.graph import Graph
 from contextpool.graph.relations import inverse
 from contextpool.models.base import LinkPredictor
 from contextpool.models.streams import ContextStreams
-from contextpool.pool.batch import BatchBuilder, ContextConfig, QueryBatch
+from contextpool.pool.batch import BatchBuilder, QueryBatch
 from contextpool.pool.edge_set import PooledBatch
 from contextpool.pool.expand import expand
 from contextpool.pool.hidden import HiddenEdges

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from contextpool.context.config import ContextConfig
 from contextpool.errors import ConfigError, ContextPoolError, shortened
 from contextpool.evaluate.report import EvaluationReport
 from contextpool.experiment import evaluate, fingerprint, load, machine
@@ -26,7 +27,6 @@ from contextpool.interop.hub import (
     differing_files,
     local_folder,
 )
-from contextpool.pool.batch import ContextConfig
 from contextpool.predict import Predictor
 from contextpool.recipe import Recipe
 from contextpool.train._files import durable_file, flush_folder, reason

@@ -195,7 +195,7 @@ class ContextPooling(BaseTransform):
         versions = (edge_index._version, edge_type._version)
         counts = None
         if isinstance(context, ContextNeighbors):
-            counts = CountsOf(columns.graph, context.counts, context.shrinkage)
+            counts = CountsOf(columns.graph, context.counts)
         self._prepared = _Prepared(edge_index, edge_type, num_nodes, versions, columns, context, counts)
         return self._prepared
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from contextpool.context.config import ContextConfig
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
 from contextpool.kernels.interface import Message, Reduction
@@ -19,7 +20,7 @@ from contextpool.models.base import LinkPredictor, multi_layer_perceptron, padde
 from contextpool.models.own_head import OwnHead
 from contextpool.models.relation_encoder import RelationEncoder, check_encoder, vectors_of
 from contextpool.models.streams import ContextStreams, edge_gate
-from contextpool.pool.batch import ContextConfig, QueryBatch
+from contextpool.pool.batch import QueryBatch
 from contextpool.pool.propagation import Hop
 
 PNA_REDUCTIONS: tuple[Reduction, ...] = ("mean", "max", "min", "std")
@@ -84,7 +85,7 @@ class NBFNet(LinkPredictor):
     ) -> None:
         super().__init__(num_relations, config, context)
         self.num_layers = self.settings.layers
-        self.context = ContextStreams(context, num_relations)
+        self.context = ContextStreams(context)
         self.register_buffer("log_degree", torch.tensor(1.0))  # PNA's constant, the training graph's
         self.query = nn.Embedding(2 * num_relations, self.settings.dim)
         self.layers = nn.ModuleList(

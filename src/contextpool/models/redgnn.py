@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from contextpool.context.config import ContextConfig
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
 from contextpool.kernels.attention import edge_attention
@@ -17,7 +18,7 @@ from contextpool.models.base import LinkPredictor, padded, scatter_scores, where
 from contextpool.models.own_head import OwnHead
 from contextpool.models.relation_encoder import RelationEncoder, check_encoder, vectors_of
 from contextpool.models.streams import ContextStreams, edge_gate
-from contextpool.pool.batch import ContextConfig, QueryBatch
+from contextpool.pool.batch import QueryBatch
 from contextpool.pool.propagation import Hop
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -71,7 +72,7 @@ class REDGNN(LinkPredictor):
     ) -> None:
         super().__init__(num_relations, config, context)
         self.num_layers = self.settings.layers
-        self.context = ContextStreams(context, num_relations)
+        self.context = ContextStreams(context)
         self.layers = nn.ModuleList(
             REDGNNLayer(num_relations, self.settings, self.context.num_streams)
             for _ in range(self.settings.layers)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from contextpool.context.config import ContextConfig
 from contextpool.kernels.interface import FULL, Stream
 from contextpool.kernels.lookup import edge_values
-from contextpool.pool.batch import ContextConfig, QueryBatch
+from contextpool.pool.batch import QueryBatch
 from contextpool.pool.candidates import FEATURES
 from contextpool.pool.propagation import Hop
 
@@ -24,14 +25,13 @@ LEAST_MASS = 1e-6
 class ContextStreams(nn.Module):
     """The context side of a model."""
 
-    def __init__(self, config: ContextConfig | None, num_relations: int = 0) -> None:
-        """`num_relations` is R, which a gate with biases needs to know."""
+    def __init__(self, config: ContextConfig | None) -> None:
         super().__init__()
         self.config = config
         self.num_views = 0 if config is None else config.num_views
         self.gate, self.arrive, self.features, self.walk = None, None, None, None
         if config is not None and config.gate:
-            self.gate = RelevanceGate(num_biases=2 * num_relations if config.gate_bias else 0)
+            self.gate = RelevanceGate()
         if config is not None and config.arrive:
             self.arrive = CandidateHead()
             self.features = CandidateNetwork() if config.arrive_features else None
@@ -87,14 +87,11 @@ def edge_gate(table: Tensor | None, hop: Hop) -> Tensor | None:
 class RelevanceGate(nn.Module):
     """A message weight in (0, 2) from precision, recall, their product, and whether the relation is the query's.
 
-    Starts at 1 for every relation: the plain model. With biases, every query relation has offsets of its own to what
-    the sigmoid is taken of: one for all messages, one more for those along itself. Weight decay keeps them small where
-    a relation has few queries to learn them from.
+    Starts at 1 for every relation: the plain model.
     """
 
-    def __init__(self, hidden: int = 8, num_biases: int = 0) -> None:
+    def __init__(self, hidden: int = 8) -> None:
         super().__init__()
-        self.bias = nn.Parameter(torch.zeros(num_biases, 2)) if num_biases else None  # [2R, 2]
         self.inner = nn.Linear(GATE_FEATURES, hidden)
         self.outer = nn.Linear(hidden, 1)
         nn.init.zeros_(self.outer.weight)
@@ -106,9 +103,6 @@ class RelevanceGate(nn.Module):
         own = nn.functional.one_hot(query_relation, relevance.size(1)).to(relevance.dtype)
         features = torch.stack([precision, recall, precision * recall, own], dim=2)
         logit = self.outer(torch.relu(self.inner(features)))[..., 0]  # [B, 2R]
-        if self.bias is not None:
-            always, along_itself = nn.functional.embedding(query_relation, self.bias).unbind(dim=1)  # [B]
-            logit = logit + always[:, None] + along_itself[:, None] * own
         return 2 * torch.sigmoid(logit)
 
 

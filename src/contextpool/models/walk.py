@@ -8,9 +8,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from contextpool.context.config import ContextConfig
 from contextpool.errors import ConfigError
 from contextpool.models.base import LinkPredictor
-from contextpool.pool.batch import ContextConfig, QueryBatch
+from contextpool.pool.batch import QueryBatch
 from contextpool.pool.walk_mass import STEPS
 
 

@@ -25,7 +25,7 @@ Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 
 
-def propagate(reached: Frontier, views: Sequence[Sequence[EdgeSet]], layered: bool) -> Walked:
+def propagate(reached: Frontier, views: Sequence[Sequence[EdgeSet]]) -> Walked:
     """Nodes and edges as `build_propagation` describes them, for what a frontier reached.
 
     Scratch: 4 bytes per entity and 1 per edge of the graph, for each thread.
@@ -45,11 +45,11 @@ def propagate(reached: Frontier, views: Sequence[Sequence[EdgeSet]], layered: bo
     in_blocks(lambda *block: _count(*block, *rows, row_start), num_queries, num_threads)
     np.cumsum(row_start, out=row_start)
 
-    marks = _Marks.of(views, layered, reached.num_hops, num_queries)
-    edges = _new_edges(int(row_start[-1]), marks.num_layers)
+    marks = _Marks.of(views, num_queries)
+    edges = _new_edges(int(row_start[-1]))
     relations = _array(graph.edge_relation), _array(graph.edge_inverse), graph.num_relations
     in_blocks(
-        lambda *block: _fill(*block, *rows, row_start, *relations, *marks[1:], *edges),
+        lambda *block: _fill(*block, *rows, row_start, *relations, *marks, *edges),
         num_queries,
         num_threads,
     )
@@ -62,7 +62,7 @@ def propagate(reached: Frontier, views: Sequence[Sequence[EdgeSet]], layered: bo
         edge_source=source,
         edge_relation=relation,
         edge_back=back,
-        layer_views=tuple(bits) if len(bits) == reached.num_hops else (bits[0],) * reached.num_hops,
+        edge_views=bits,
     )
 
 
@@ -71,41 +71,27 @@ def _array(tensor: Tensor) -> npt.NDArray[Any]:
     return array
 
 
-def _new_edges(count: int, num_layers: int) -> tuple[npt.NDArray[Any], ...]:
+def _new_edges(count: int) -> tuple[npt.NDArray[Any], ...]:
     """Room for source, relation, back and views of so many edges."""
-    return *(np.empty(count, dtype=np.int32) for _ in range(3)), np.empty((num_layers, count), dtype=np.uint8)
+    return *(np.empty(count, dtype=np.int32) for _ in range(3)), np.empty(count, dtype=np.uint8)
 
 
 class _Marks(NamedTuple):
-    """The (query, edge) pairs of all views: set s marks bit[s] of layer[s] for edge[start[s, b]:start[s, b + 1]]."""
+    """The (query, edge) pairs of all views: set s marks bit[s] for edge[start[s, b]:start[s, b + 1]]."""
 
-    num_layers: int
-    """Layers that differ: 1 where all see the same."""
     start: Int64s  # [sets, B + 1]
     edge: Int32s
     bit: Int64s  # [sets]
-    layer: Int64s  # [sets]
 
     @classmethod
-    def of(
-        cls, views: Sequence[Sequence[EdgeSet]], layered: bool, num_layers: int, num_queries: int
-    ) -> _Marks:
-        """With `layered`, hop l of a view is seen by layer l alone, and those past the last by none."""
-        sets = [
-            (view, layer if layered else 0, edges)
-            for view, hops in enumerate(views)
-            for layer, edges in enumerate(hops[:num_layers] if layered else hops)
-        ]
-        offset = np.cumsum([0, *(len(edges) for _, _, edges in sets)])
-        starts = [
-            _array(edges.query_start) + first for (_, _, edges), first in zip(sets, offset, strict=False)
-        ]
+    def of(cls, views: Sequence[Sequence[EdgeSet]], num_queries: int) -> _Marks:
+        sets = [(view, edges) for view, hops in enumerate(views) for edges in hops]
+        offset = np.cumsum([0, *(len(edges) for _, edges in sets)])
+        starts = [_array(edges.query_start) + first for (_, edges), first in zip(sets, offset, strict=False)]
         return cls(
-            num_layers if layered and views else 1,
             np.stack([np.zeros(num_queries + 1, dtype=np.int64), *starts])[1:],
-            np.concatenate([np.zeros(0, dtype=np.int32), *(_array(edges.edge) for _, _, edges in sets)]),
-            np.array([view for view, _, _ in sets], dtype=np.int64),
-            np.array([layer for _, layer, _ in sets], dtype=np.int64),
+            np.concatenate([np.zeros(0, dtype=np.int32), *(_array(edges.edge) for _, edges in sets)]),
+            np.array([view for view, _ in sets], dtype=np.int64),
         )
 
 
@@ -160,7 +146,7 @@ def _count(  # type: ignore[no-untyped-def]
 @numba.njit(cache=True, nogil=True)
 def _fill(  # type: ignore[no-untyped-def]
     first, last, node_start, node_entity, node_number, num_senders, row_start, edge_tail, hidden_start,
-    hidden_edge, place, relation_of, inverse_of, num_relations, mark_start, mark_edge, mark_bit, mark_layer,
+    hidden_edge, place, relation_of, inverse_of, num_relations, mark_start, mark_edge, mark_bit,
     source, relation, back, views,
 ):  # fmt: skip
     """The edges into the nodes of the queries first..last - 1, from place[node] on."""
@@ -186,23 +172,19 @@ def _fill(  # type: ignore[no-untyped-def]
                     source[at], back[at] = sender, edge
                     relation[at] = relation_of[edge] + (num_relations if forward else -num_relations)
                     at += 1
-        for layer in range(len(views)):
-            _mark(query, layer, True, marked, inverse_of, mark_start, mark_edge, mark_bit, mark_layer)
-            for node in nodes:
-                for at in range(place[node_number[node]], place[node_number[node] + 1]):
-                    views[layer, at] = marked[back[at]]
-            _mark(query, layer, False, marked, inverse_of, mark_start, mark_edge, mark_bit, mark_layer)
+        _mark(query, True, marked, inverse_of, mark_start, mark_edge, mark_bit)
+        for node in nodes:
+            for at in range(place[node_number[node]], place[node_number[node] + 1]):
+                views[at] = marked[back[at]]
+        _mark(query, False, marked, inverse_of, mark_start, mark_edge, mark_bit)
         for node in nodes:
             number[node_entity[node]] = -1
 
 
 @numba.njit(cache=True, nogil=True)
-def _mark(  # type: ignore[no-untyped-def]
-    query, layer, setting, marked, inverse_of, mark_start, mark_edge, mark_bit, mark_layer
-):  # fmt: skip
-    """Set the bits that a layer sees of a query's edges, or clear them all."""
+def _mark(query, setting, marked, inverse_of, mark_start, mark_edge, mark_bit):  # type: ignore[no-untyped-def]
+    """Set the view bits of a query's edges, or clear them all."""
     for part in range(len(mark_bit)):
-        if mark_layer[part] == layer:
-            for k in range(mark_start[part, query], mark_start[part, query + 1]):
-                way_back = inverse_of[mark_edge[k]]
-                marked[way_back] = marked[way_back] | (1 << mark_bit[part]) if setting else 0
+        for k in range(mark_start[part, query], mark_start[part, query + 1]):
+            way_back = inverse_of[mark_edge[k]]
+            marked[way_back] = marked[way_back] | (1 << mark_bit[part]) if setting else 0

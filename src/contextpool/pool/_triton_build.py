@@ -7,22 +7,20 @@ in other ways than one a query and by dropout take the general path.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 from triton import cdiv
 
-from contextpool.context.controls import Control
 from contextpool.context.leave_one_out import CountsOf
 from contextpool.context.neighbors import ContextNeighbors
-from contextpool.context.selection import MaskSelector
 from contextpool.graph.graph import Graph
-from contextpool.graph.relations import inverse
 from contextpool.pool import _triton_candidates as candidates
 from contextpool.pool import _triton_pooling as pooling
 from contextpool.pool import _triton_walk as walking
 from contextpool.pool.candidates import RAW, features_of
-from contextpool.pool.dropout import DropRule, EdgeDropout
+from contextpool.pool.dropout import EdgeDropout
 from contextpool.pool.incidence import cached_per_graph, incidence_of
 from contextpool.pool.propagation import HUB_EDGES, Propagation
 from contextpool.pool.query_batch import QueryBatch
@@ -39,19 +37,17 @@ class DeviceBuilder:
     num_layers: int
     counts: CountsOf | None
     mask: Tensor | None  # [2R, 2R] uint8
-    threshold: Tensor | None  # [V, 2] float64, without meaning where the control's mask is fixed
+    threshold: Tensor | None  # [V, 2] float64
     num_views: int
     num_hops: int
-    layered: bool
     keep_self: bool
-    control: Control = "none"
     neighbors: Tensor | None = None
     """[2R] int64 whose relevance every neighbor has, None for its own."""
 
     @classmethod
     def plain(cls, graph: Graph, num_layers: int) -> DeviceBuilder:
         """Without context."""
-        return cls(graph, num_layers, None, None, None, 0, 0, False, False)
+        return cls(graph, num_layers, None, None, None, 0, 0, False)
 
     @classmethod
     def with_context(
@@ -59,26 +55,21 @@ class DeviceBuilder:
         graph: Graph,
         num_layers: int,
         counts: CountsOf,
-        views: tuple[ContextNeighbors | MaskSelector, ...],
+        views: tuple[ContextNeighbors, ...],
         *,
-        num_views: int,
         num_hops: int,
-        layered: bool,
         keep_self: bool,
-        control: Control = "none",
         neighbors: Tensor | None = None,
     ) -> DeviceBuilder:
-        """With views of Algorithm 3, perhaps none (gate and arrive alone); as duplicates they need not be walked."""
+        """With views of Algorithm 3, perhaps none (gate and arrive alone)."""
         mask, threshold = view_mask(views, graph), thresholds(views, graph.device)
-        fixed = (num_views, num_hops, layered, keep_self, control, neighbors)
-        return cls(graph, num_layers, counts, mask, threshold, *fixed)
+        return cls(graph, num_layers, counts, mask, threshold, len(views), num_hops, keep_self, neighbors)
 
     def build(
         self,
         query_head: Tensor,
         query_relation: Tensor,
         hidden: Tensor,
-        left_out: Tensor,
         dropout: EdgeDropout | None = None,
         *,
         gate: bool = False,
@@ -89,22 +80,18 @@ class DeviceBuilder:
         """A batch with relevance of neighbors, of candidates, their features, own relevance; all inputs [B] int64."""
         decisions = None
         if self.counts is not None:
-            decisions = self._decide(self.counts, query_relation, left_out)
+            decisions = self._decide(self.counts, query_relation, hidden)
         relevance = None if decisions is None else decisions.relevance
-        rule = None
-        if dropout is not None:
-            judged = None if relevance is None else relevance[:, :2]
-            rule = dropout.rule(self.graph, len(query_head), judged, left_out)
-        walk = Walkers(self.graph, query_head, query_relation, hidden, rule)
+        walk = Walkers(self.graph, query_head, query_relation, hidden, dropout)
         propagation = self._propagation(walk, decisions)
         if self.counts is None or decisions is None or relevance is None:
             return QueryBatch(propagation)
         table, best = None, None
         if features:
-            raw = raw_features(self.graph, self.counts, decisions, query_relation, left_out)
+            raw = raw_features(self.graph, self.counts, decisions, query_relation, hidden)
             table, best = features_of(raw, self.graph, hidden, self.counts.num_entities), raw[:, 0]
         elif arrive:
-            best = candidate_relevance(self.graph, self.counts, decisions, left_out)
+            best = candidate_relevance(self.graph, self.counts, decisions, hidden)
         return QueryBatch(
             propagation,
             neighbor_relevance=relevance[:, :2].transpose(1, 2) if gate else None,
@@ -113,34 +100,22 @@ class DeviceBuilder:
             own_relevance=relevance[:, :4] if own else None,
         )
 
-    def _decide(self, counts: CountsOf, query_relation: Tensor, left_out: Tensor) -> Decisions:
-        size = 2 * self.graph.num_relations
+    def _decide(self, counts: CountsOf, query_relation: Tensor, hidden: Tensor) -> Decisions:
         mask, threshold = self.mask, self.threshold
         if mask is None or threshold is None:
             mask, threshold = view_mask((), self.graph), thresholds((), self.graph.device)
-        thresholded = self.num_views if self.control in ("none", "complement") else 0
         decisions = decide(
-            self.graph, counts, mask, threshold, thresholded, self.keep_self, query_relation, left_out
+            self.graph, counts, mask, threshold, self.num_views, self.keep_self, query_relation, hidden
         )
         if self.neighbors is not None:
             decisions = replace(decisions, relevance=decisions.relevance[:, :, self.neighbors])
-        if self.control == "none" or not size:
-            return decisions
-        rows = torch.stack([query_relation, inverse(query_relation, self.graph.num_relations)], dim=1)
-        if self.control == "complement":
-            return complemented(decisions, rows, self.num_views)
-        return replace(decisions, own_row=mask[rows], own_column=mask.T[rows])
+        return decisions
 
     def _propagation(self, walk: Walkers, decisions: Decisions | None) -> Propagation:
-        flags: list[Tensor] = []
-        if decisions is not None and self.num_views and self.control != "duplicate":
-            flags = pooled_flags(walk, decisions, self.num_hops, self.layered)
-        layered = self.layered and bool(flags)
-        found = propagate(walk, self.num_layers, flags, layered)
-        if self.control != "duplicate":
-            return found
-        everything = torch.full_like(found.layer_views[0], (1 << self.num_views) - 1)
-        return replace(found, layer_views=(everything,) * self.num_layers)
+        pooled = None
+        if decisions is not None and self.num_views:
+            pooled = pooled_flags(walk, decisions, self.num_hops)
+        return propagate(walk, self.num_layers, pooled)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,12 +126,14 @@ class Walkers:
     head: Tensor  # [B] int64
     relation: Tensor  # [B] int64
     hidden: Tensor  # [B] int64, -1 for nothing
-    drop: DropRule | None
+    dropout: EdgeDropout | None
 
-    @property
-    def drops(self) -> tuple[Tensor, Tensor]:
-        """Salt and threshold, as kernels read them."""
-        return (self.hidden, self.hidden) if self.drop is None else (self.drop.salt, self.drop.threshold)
+    @cached_property
+    def drops(self) -> tuple[Tensor, int]:
+        """Salt [B] and threshold, as kernels read them; without meaning where nothing is dropped."""
+        if self.dropout is None:
+            return self.hidden, 0
+        return self.dropout.salts(len(self.head), self.graph.device), self.dropout.threshold
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,21 +147,7 @@ class Decisions:
     """[B, 5, 2R] float32: precision and recall for the query relation and for its inverse, support."""
 
 
-def complemented(decisions: Decisions, rows: Tensor, num_views: int) -> Decisions:
-    """All bits the other way round but a relation's for itself; rows [B, 2] are the query relation and its inverse."""
-    full = (1 << num_views) - 1
-    own = rows[:, :, None]  # [B, 2, 1] where (query relation, its inverse) have their own places
-
-    def flipped(bits: Tensor) -> Tensor:
-        return (bits ^ full).scatter(2, own, bits.gather(2, own))
-
-    mask = decisions.mask ^ full
-    mask.diagonal().copy_(decisions.mask.diagonal())
-    own_row, own_column = flipped(decisions.own_row), flipped(decisions.own_column)
-    return replace(decisions, mask=mask, own_row=own_row, own_column=own_column)
-
-
-def view_mask(selectors: tuple[ContextNeighbors | MaskSelector, ...], graph: Graph) -> Tensor:
+def view_mask(selectors: tuple[ContextNeighbors, ...], graph: Graph) -> Tensor:
     """[2R, 2R] uint8 with one bit a view."""
     size = 2 * graph.num_relations
     mask = torch.zeros(size, size, dtype=torch.uint8)
@@ -193,10 +156,9 @@ def view_mask(selectors: tuple[ContextNeighbors | MaskSelector, ...], graph: Gra
     return mask.to(graph.device)
 
 
-def thresholds(selectors: tuple[ContextNeighbors | MaskSelector, ...], device: torch.device) -> Tensor:
-    """[V, 2] float64: precision and recall that a neighbor has to exceed; a plain mask has none."""
-    mined = [selector for selector in selectors if isinstance(selector, ContextNeighbors)]
-    values = [[selector.min_precision, selector.min_recall] for selector in mined]
+def thresholds(selectors: tuple[ContextNeighbors, ...], device: torch.device) -> Tensor:
+    """[V, 2] float64: precision and recall that a neighbor has to exceed."""
+    values = [[selector.min_precision, selector.min_recall] for selector in selectors]
     return torch.tensor(values or [[0.0, 0.0]], dtype=torch.float64, device=device)
 
 
@@ -218,46 +180,42 @@ def decide(
     if num_queries and num_directed:
         pooling.decide_kernel[(num_queries, cdiv(num_directed, BLOCK))](
             query_relation, left_out, graph.edge_head, graph.edge_tail, graph.edge_inverse, counts.only_one,
-            counts.words, counts.both, threshold, counts.shrinking, own_row, own_column, relevance,
+            counts.words, counts.both, threshold, own_row, own_column, relevance,
             graph.num_relations, counts.words.size(1),
-            NUM_VIEWS=num_views, KEEP_SELF=keep_self, SHRINKS=counts.shrinkage > 0, BLOCK=BLOCK,
+            NUM_VIEWS=num_views, KEEP_SELF=keep_self, BLOCK=BLOCK,
         )  # fmt: skip
     return Decisions(mask, own_row, own_column, relevance)
 
 
-def pooled_flags(walk: Walkers, decisions: Decisions, num_hops: int, layered: bool) -> list[Tensor]:
-    """[B, P] uint8: bit v where view v may leave by the pair. Their union over hops, or with `layered` every hop's."""
+def pooled_flags(walk: Walkers, decisions: Decisions, num_hops: int) -> Tensor:
+    """[B, P] uint8: bit v where view v may leave by the pair at any hop."""
     graph, num_queries = walk.graph, len(walk.head)
     incidence = incidence_of(graph)
     shape = (num_queries, incidence.num_pairs)
     leaving = torch.zeros(shape, dtype=torch.int32, device=graph.device)
-    flags = [torch.zeros(shape, dtype=torch.uint8, device=graph.device)]
+    pooled = torch.zeros(shape, dtype=torch.uint8, device=graph.device)
     if not leaving.numel():
-        return flags * (num_hops if layered else 1)
+        return pooled
     answers = (decisions.mask, decisions.own_row, decisions.own_column)
     pooling.first_leave_kernel[(num_queries,)](
-        walk.head, walk.relation, *answers, incidence.entity_start, incidence.pair_relation, leaving, flags[0],
+        walk.head, walk.relation, *answers, incidence.entity_start, incidence.pair_relation, leaving, pooled,
         graph.num_relations, incidence.num_pairs, BLOCK=64,
     )  # fmt: skip
     for _ in range(1, num_hops):
         arriving = torch.zeros(shape, dtype=torch.int32, device=graph.device)
         pooling.arrive_kernel[(cdiv(graph.num_edges, BLOCK), num_queries)](
-            leaving, incidence.edge_pair, incidence.edge_arrival, graph.edge_inverse, graph.edge_relation,
-            walk.hidden, *walk.drops, arriving, graph.num_edges, incidence.num_pairs, 2 * graph.num_relations,
-            DROPS=walk.drop is not None, BLOCK=BLOCK,
+            leaving, incidence.edge_pair, incidence.edge_arrival, graph.edge_inverse, walk.hidden, *walk.drops,
+            arriving, graph.num_edges, incidence.num_pairs, DROPS=walk.dropout is not None, BLOCK=BLOCK,
         )  # fmt: skip
-        if layered:
-            flags.append(torch.zeros_like(flags[0]))
         pooling.leave_kernel[(cdiv(incidence.num_pairs, BLOCK), num_queries)](
             walk.relation, *answers, incidence.entity_start, incidence.pair_entity, incidence.pair_relation,
-            arriving, leaving, flags[-1], graph.num_relations, incidence.num_pairs,
-            UNITE=not layered, BLOCK=BLOCK,
+            arriving, leaving, pooled, graph.num_relations, incidence.num_pairs, BLOCK=BLOCK,
         )  # fmt: skip
-    return flags
+    return pooled
 
 
-def propagate(walkers: Walkers, num_layers: int, flags: list[Tensor], layered: bool) -> Propagation:
-    """See `build_propagation`; `flags` as `pooled_flags` gives them, none without views."""
+def propagate(walkers: Walkers, num_layers: int, pooled: Tensor | None) -> Propagation:
+    """See `build_propagation`; `pooled` as `pooled_flags` gives it, None without views."""
     graph, num_queries = walkers.graph, len(walkers.head)
     num_entities, device = graph.num_entities, graph.device
     first_hop = _first_hops(walkers, num_layers)
@@ -282,12 +240,12 @@ def propagate(walkers: Walkers, num_layers: int, flags: list[Tensor], layered: b
     if num_nodes and num_edges:
         walking.fill_kernel[(cdiv(graph.num_edges, BLOCK), num_queries)](
             number, graph.row_start, graph.edge_head, graph.edge_tail, graph.edge_relation, graph.edge_inverse,
-            incidence.edge_arrival, flags[0] if flags else views, walkers.hidden, *walkers.drops, row_start,
+            incidence.edge_arrival, views if pooled is None else pooled, walkers.hidden, *walkers.drops, row_start,
             *columns, views, num_nodes, layer_sizes[-2], graph.num_edges, num_entities, incidence.num_pairs,
-            2 * graph.num_relations, HAS_VIEWS=bool(flags), DROPS=walkers.drop is not None, BLOCK=BLOCK,
+            HAS_VIEWS=pooled is not None, DROPS=walkers.dropout is not None, BLOCK=BLOCK,
         )  # fmt: skip
     node_query = torch.div(order[:num_nodes], max(num_entities, 1), rounding_mode="floor")
-    walk = Propagation(
+    return Propagation(
         query_head=walkers.head,
         query_relation=walkers.relation,
         graph=graph,
@@ -299,13 +257,12 @@ def propagate(walkers: Walkers, num_layers: int, flags: list[Tensor], layered: b
         edge_source=columns[0],
         edge_relation=columns[1],
         edge_back=columns[2],
-        layer_views=(views,) * num_layers,
+        edge_views=views,
         sizes=sizes,
         hubs=number.view(num_queries, num_entities)[:, _hub_entities(graph)].reshape(-1),
         order=_by_length(graph, first_hop, number),
         place=order,
     )
-    return walk if not layered else _with_layers(walk, flags)
 
 
 @cached_per_graph
@@ -335,23 +292,10 @@ def _first_hops(walk: Walkers, num_layers: int) -> Tensor:
     if num_queries and graph.num_edges:
         for hop in range(1, num_layers + 1):
             walking.reach_kernel[(cdiv(graph.num_edges, BLOCK), num_queries)](
-                first_hop, graph.edge_head, graph.edge_tail, graph.edge_inverse, graph.edge_relation, walk.hidden,
-                *walk.drops, hop, graph.num_entities, graph.num_edges, 2 * graph.num_relations,
-                DROPS=walk.drop is not None, BLOCK=BLOCK,
+                first_hop, graph.edge_head, graph.edge_tail, graph.edge_inverse, walk.hidden, *walk.drops,
+                hop, graph.num_entities, graph.num_edges, DROPS=walk.dropout is not None, BLOCK=BLOCK,
             )  # fmt: skip
     return first_hop
-
-
-def _with_layers(walk: Propagation, flags: list[Tensor]) -> Propagation:
-    """The propagation with the flags of hop l alone at layer l."""
-    incidence = incidence_of(walk.graph)
-    arrival = incidence.edge_arrival[walk.edge_back.long()].long()
-    place = walk.node_query[walk.edge_target] * incidence.num_pairs + arrival
-    nothing = torch.zeros_like(walk.layer_views[0])
-    bits = [
-        flags[layer].view(-1)[place] if layer < len(flags) else nothing for layer in range(walk.num_layers)
-    ]
-    return replace(walk, layer_views=tuple(bits))
 
 
 def candidate_relevance(graph: Graph, counts: CountsOf, decisions: Decisions, left_out: Tensor) -> Tensor:

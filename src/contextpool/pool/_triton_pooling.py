@@ -2,7 +2,7 @@
 
 Flags are one byte (or one int32) a (query, entity) or (query, pair), with a bit per context view, so all views
 are pooled at once. Query b does not see edge hidden[b] nor its inverse; -1 hides nothing. With DROPS, it does not see
-the facts either that `dropout.DropRule` drops.
+the facts either that `dropout.EdgeDropout` drops.
 """
 
 from __future__ import annotations
@@ -31,16 +31,6 @@ def _lost(had, had_first, had_second, relation, first, second, loses_first, lose
     return lost_first, lost_second
 
 
-@triton.jit
-def _shrunk(both, support, wanted, shrinkage):
-    """`relevance.shrunk_ratio`."""
-    more = tl.load(shrinkage)
-    entities = tl.load(shrinkage + 1)
-    return (both.to(tl.float64) * entities + more * wanted.to(tl.float64)) / (
-        entities * (support.to(tl.float64) + more)
-    )
-
-
 @triton.jit(do_not_specialize=["num_relations", "num_words"])
 def decide_kernel(
     query_relation,  # [B] int64
@@ -52,7 +42,6 @@ def decide_kernel(
     words,  # [N, W] int64
     both,  # [2R, 2R] int64
     threshold,  # [V, 2] float64: precision, recall
-    shrinkage,  # [2] float64: entities that are added, entities that were counted
     own_row,  # [B, 2, 2R] uint8, bit v: view v of (query relation, its inverse) allows x
     own_column,  # [B, 2, 2R] uint8, bit v: view v of x allows (query relation, its inverse)
     relevance,  # [B, 5, 2R] float32: precision and recall of x for the query relation and its inverse, support of x
@@ -60,7 +49,6 @@ def decide_kernel(
     num_words,
     NUM_VIEWS: tl.constexpr,
     KEEP_SELF: tl.constexpr,
-    SHRINKS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Counts without the hidden fact, and what the thresholds make of them. Exact: integers and float64."""
@@ -113,17 +101,11 @@ def decide_kernel(
     support = tl.where(
         relation == first, support_first, tl.where(relation == second, support_second, support)
     )
-    if SHRINKS:
-        precision_first = _shrunk(both_first, support, support_first, shrinkage)
-        precision_second = _shrunk(both_second, support, support_second, shrinkage)
-        recall_first = _shrunk(both_first, support_first, support, shrinkage)
-        recall_second = _shrunk(both_second, support_second, support, shrinkage)
-    else:
-        supported = tl.maximum(support, 1).to(tl.float64)
-        precision_first = both_first.to(tl.float64) / supported
-        precision_second = both_second.to(tl.float64) / supported
-        recall_first = both_first.to(tl.float64) / tl.maximum(support_first, 1).to(tl.float64)
-        recall_second = both_second.to(tl.float64) / tl.maximum(support_second, 1).to(tl.float64)
+    supported = tl.maximum(support, 1).to(tl.float64)
+    precision_first = both_first.to(tl.float64) / supported
+    precision_second = both_second.to(tl.float64) / supported
+    recall_first = both_first.to(tl.float64) / tl.maximum(support_first, 1).to(tl.float64)
+    recall_second = both_second.to(tl.float64) / tl.maximum(support_second, 1).to(tl.float64)
     row_first = tl.zeros([BLOCK], dtype=tl.int32)
     row_second = tl.zeros([BLOCK], dtype=tl.int32)
     column_first = tl.zeros([BLOCK], dtype=tl.int32)
@@ -203,29 +185,25 @@ def first_leave_kernel(
         pair += BLOCK
 
 
-@triton.jit(do_not_specialize=["num_edges", "num_pairs", "num_directed"])
+@triton.jit(do_not_specialize=["threshold", "num_edges", "num_pairs"])
 def arrive_kernel(
     leaving,  # [B, P] int32
     edge_pair,
     edge_arrival,
     edge_inverse,
-    edge_relation,
     hidden,
     salt,
     threshold,
     arriving,  # [B, P] int32, zeros
     num_edges,
     num_pairs,
-    num_directed,
     DROPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Edges of the hop arrive at (tail, inverse relation); every edge looks back along its own inverse."""
     query = tl.program_id(1).to(tl.int64)
     edge = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    ok = _seen(
-        edge < num_edges, edge, query, hidden, edge_inverse, edge_relation, salt, threshold, num_directed, DROPS
-    )  # fmt: skip
+    ok = _seen(edge < num_edges, edge, query, hidden, edge_inverse, salt, threshold, DROPS)
     row = query * num_pairs
     bits = tl.load(leaving + row + tl.load(edge_arrival + edge, mask=ok, other=0), mask=ok, other=0)
     some = ok & (bits != 0)
@@ -247,7 +225,6 @@ def leave_kernel(
     pooled,
     num_relations,
     num_pairs,
-    UNITE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Which pairs may be left by, given those arrived at: an OR over the pairs of the same entity."""
@@ -275,8 +252,5 @@ def leave_kernel(
         other += 1
         left -= 1
     tl.store(leaving + row + pairs, result, mask=ok)
-    if UNITE:
-        known = tl.load(pooled + row + pairs, mask=ok, other=0).to(tl.int32)
-        tl.store(pooled + row + pairs, (known | result).to(tl.uint8), mask=ok)
-    else:
-        tl.store(pooled + row + pairs, result.to(tl.uint8), mask=ok)
+    known = tl.load(pooled + row + pairs, mask=ok, other=0).to(tl.int32)
+    tl.store(pooled + row + pairs, (known | result).to(tl.uint8), mask=ok)

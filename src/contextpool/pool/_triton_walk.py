@@ -2,7 +2,7 @@
 
 Flags are one byte (or one int32) a (query, entity) or (query, pair), with a bit per context view, so all views
 are pooled at once. Query b does not see edge hidden[b] nor its inverse; -1 hides nothing. With DROPS, it does not see
-the facts either that `dropout.DropRule` drops.
+the facts either that `dropout.EdgeDropout` drops.
 """
 
 from __future__ import annotations
@@ -21,51 +21,43 @@ def _mixed(value):
 
 
 @triton.jit
-def _kept(ok, edge, query, edge_inverse, edge_relation, salt, threshold, num_directed):
+def _kept(ok, edge, query, edge_inverse, salt, threshold):
     """Those of the edges that are `ok` which a query does not drop."""
     back = tl.load(edge_inverse + edge, mask=ok, other=0)
-    relation = tl.load(edge_relation + edge, mask=ok, other=0)
     fact = tl.minimum(edge, back).to(tl.int64)
-    hashed = _mixed(_mixed(fact) ^ tl.load(salt + query))
-    return ok & (hashed >= tl.load(threshold + query * num_directed + relation, mask=ok, other=0))
+    return ok & (_mixed(_mixed(fact) ^ tl.load(salt + query)) >= threshold)
 
 
 @triton.jit
-def _seen(
-    ok, edge, query, hidden, edge_inverse, edge_relation, salt, threshold, num_directed, DROPS: tl.constexpr
-):
+def _seen(ok, edge, query, hidden, edge_inverse, salt, threshold, DROPS: tl.constexpr):
     """Those of the edges that are `ok` which a query sees: neither hidden from it nor dropped."""
     hiding = tl.load(hidden + query)
     back = tl.load(edge_inverse + tl.maximum(hiding, 0))
     seen = ok & ((hiding < 0) | ((edge != hiding) & (edge != back)))
     if DROPS:
-        seen = _kept(seen, edge, query, edge_inverse, edge_relation, salt, threshold, num_directed)
+        seen = _kept(seen, edge, query, edge_inverse, salt, threshold)
     return seen
 
 
-@triton.jit(do_not_specialize=["hop", "num_entities", "num_edges", "num_directed"])
+@triton.jit(do_not_specialize=["threshold", "hop", "num_entities", "num_edges"])
 def reach_kernel(
     first_hop,  # [B, N] uint8, 255 where not reached yet
     edge_head,
     edge_tail,
     edge_inverse,
-    edge_relation,
     hidden,  # [B] int64
     salt,  # [B] int64, or anything without DROPS
-    threshold,  # [B, 2R] int64, or anything without DROPS
+    threshold,
     hop,
     num_entities,
     num_edges,
-    num_directed,
     DROPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Entities one edge away from those reached at `hop - 1`. Every edge looks from its head at its tail."""
     query = tl.program_id(1).to(tl.int64)
     edge = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    ok = _seen(
-        edge < num_edges, edge, query, hidden, edge_inverse, edge_relation, salt, threshold, num_directed, DROPS
-    )  # fmt: skip
+    ok = _seen(edge < num_edges, edge, query, hidden, edge_inverse, salt, threshold, DROPS)
     row = first_hop + query * num_entities
     tail = tl.load(edge_tail + edge, mask=ok, other=0)
     head = tl.load(edge_head + edge, mask=ok, other=0)
@@ -98,7 +90,7 @@ def degree_kernel(
 
 
 @triton.jit(
-    do_not_specialize=["num_nodes", "num_sources", "num_edges", "num_entities", "num_pairs", "num_directed"]
+    do_not_specialize=["threshold", "num_nodes", "num_sources", "num_edges", "num_entities", "num_pairs"]
 )
 def fill_kernel(
     number,  # [B, N] int32, the node of each entity
@@ -122,7 +114,6 @@ def fill_kernel(
     num_edges,
     num_entities,
     num_pairs,
-    num_directed,
     HAS_VIEWS: tl.constexpr,
     DROPS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -141,7 +132,7 @@ def fill_kernel(
         - tl.load(row_start + head, mask=ok, other=0)
     )
     tail = tl.load(edge_tail + edge, mask=ok, other=0)
-    seen = _seen(ok, edge, query, hidden, edge_inverse, edge_relation, salt, threshold, num_directed, DROPS)
+    seen = _seen(ok, edge, query, hidden, edge_inverse, salt, threshold, DROPS)
     source = tl.load(row + tail, mask=seen, other=2147483647)
     source = tl.where(source < num_sources, source, 2147483647)
     back = tl.load(edge_inverse + edge, mask=ok, other=0)

@@ -100,25 +100,6 @@ def _plain(rows: Tensor, pair_row: Tensor, query_relation: Tensor) -> BatchAnswe
     return BatchAnswers(rows, pair_row, query_relation.int(), no_start, nothing, nothing)
 
 
-def complement_of(graph: Graph, answers: BatchAnswers, query_relation: Tensor) -> BatchAnswers:
-    """Everything but what the answers allow; whether a relation may follow itself stays as it is.
-
-    A row is complemented once for each relation that asks it.
-    """
-    num_directed = max(2 * graph.num_relations, 1)
-    pair_relation = incidence_of(graph).pair_relation.long()
-    asked_by = torch.cat([pair_relation, query_relation, pair_relation[answers.changed_pair.long()]])
-    row = torch.cat([answers.pair_row, answers.query_row, answers.changed_row]).long()
-    key, place = torch.unique(row * num_directed + asked_by, return_inverse=True)
-    row, asking = torch.div(key, num_directed, rounding_mode="floor"), key % num_directed
-    flipped = torch.ones(len(key), num_directed, dtype=torch.bool, device=graph.device)
-    flipped[torch.arange(len(key), device=graph.device), asking] = False
-    sizes = [len(answers.pair_row), len(answers.query_row), len(answers.changed_row)]
-    pair_row, query_row, changed_row = place.int().split(sizes)
-    rows = answers.rows[row] ^ pack_words(flipped)
-    return BatchAnswers(rows, pair_row, query_row, answers.changed_start, answers.changed_pair, changed_row)
-
-
 def pack_words(bits: Tensor) -> Tensor:
     """[E, 2R] booleans to [E, W] int64 words, bit x % 64 of word x // 64."""
     width = max(1, -(-bits.size(1) // WORD_BITS))

@@ -148,8 +148,7 @@ class Propagation:
     edge_relation: Tensor  # [K] int32
     edge_back: Tensor
     """[K] int32 the edge of the graph that leads from the target back to the source."""
-    layer_views: tuple[Tensor, ...]
-    """L times [K] uint8; the same tensor L times where views are unions over hops."""
+    edge_views: Tensor  # [K] uint8, bit v is set where the edge belongs to view v
     edge_scale: Tensor | None = None
     """[K] what every layer multiplies the messages of an edge with; None for nothing."""
     sizes: Tensor | None = None
@@ -193,7 +192,6 @@ class Propagation:
             return self
         nodes = torch.arange(len(self.row_start), device=kept.device)
         row_start = torch.searchsorted(self.edge_target[kept], nodes)
-        views = {id(bits): bits[kept] for bits in self.layer_views}
         return replace(
             self,
             row_start=row_start,
@@ -201,7 +199,7 @@ class Propagation:
             edge_source=self.edge_source[kept],
             edge_relation=self.edge_relation[kept],
             edge_back=self.edge_back[kept],
-            layer_views=tuple(views[id(bits)] for bits in self.layer_views),
+            edge_views=self.edge_views[kept],
             edge_scale=None if self.edge_scale is None else self.edge_scale[kept],
             hubs=None,
             order=None,
@@ -223,7 +221,7 @@ class Propagation:
             row_start=self.row_start[: num_targets + 1],
             edge_source=self.edge_source[:num_edges],
             edge_relation=self.edge_relation[:num_edges],
-            edge_views=self.layer_views[layer - 1][:num_edges],
+            edge_views=self.edge_views[:num_edges],
             node_query=self.node_query[:num_targets],
             edge_scale=None if self.edge_scale is None else self.edge_scale[:num_edges],
             sizes=None if self.sizes is None else self.sizes[layer - 1 : layer + 1],
@@ -240,15 +238,14 @@ def build_propagation(
     num_layers: int,
     hidden: HiddenEdges | None = None,
     views: Sequence[Sequence[EdgeSet]] = (),
-    layered: bool = False,
     *,
     backend: Backend = "auto",
 ) -> Propagation:
     """Nodes and edges for the queries (head [B], relation [B]); `views` are the pooled hops of each view.
 
     O(edges reached) time and memory on the CPU, O(B N + edges reached) elsewhere, all on the graph's device. An
-    edge of a view that no layer can need is left out. With `layered`, layer l sees a view's hop l alone; otherwise
-    the union of its hops. Backends as in `expand`.
+    edge of a view that no layer can need is left out. Every layer sees the union of a view's hops. Backends as in
+    `expand`.
     """
     if len(views) > MAX_VIEWS:
         raise ConfigError(f"there are {len(views)} context views; an edge has bits for {MAX_VIEWS}.")
@@ -258,9 +255,9 @@ def build_propagation(
     if runs_on_cpu(backend, graph):
         from contextpool.pool import _propagation_cpu  # numba is loaded where it is needed
 
-        walked = _propagation_cpu.propagate(reached, views, layered)
+        walked = _propagation_cpu.propagate(reached, views)
     else:
-        walked = _propagate(reached, views, layered)
+        walked = _propagate(reached, views)
     ends = walked.row_start[torch.tensor(walked.layer_sizes, device=graph.device)]
     return Propagation(
         query_head=query_head,
@@ -281,10 +278,10 @@ class Walked(NamedTuple):
     edge_source: Tensor
     edge_relation: Tensor
     edge_back: Tensor
-    layer_views: tuple[Tensor, ...]
+    edge_views: Tensor
 
 
-def _propagate(reached: Frontier, views: Sequence[Sequence[EdgeSet]], layered: bool) -> Walked:
+def _propagate(reached: Frontier, views: Sequence[Sequence[EdgeSet]]) -> Walked:
     """With torch operations, on any device."""
     graph, nodes = reached.graph, _Nodes.of(reached)
     pulled = _pull(graph, nodes, reached.hidden)
@@ -296,7 +293,7 @@ def _propagate(reached: Frontier, views: Sequence[Sequence[EdgeSet]], layered: b
         edge_source=pulled.source.int(),
         edge_relation=graph.edge_relation[graph.edge_inverse[pulled.back].long()],
         edge_back=pulled.back.int(),
-        layer_views=_view_bits(graph, nodes, pulled, views, reached.num_hops, layered),
+        edge_views=_bits_of(graph, nodes, pulled, views),
     )
 
 
@@ -348,25 +345,6 @@ def _places(graph: Graph, nodes: _Nodes, row_offset: Tensor, query: Tensor, edge
     target = nodes.number.view(-1)[query * graph.num_entities + entity]
     place = row_offset[target] + back - graph.row_start[entity]
     return place[target >= 0]
-
-
-def _view_bits(
-    graph: Graph,
-    nodes: _Nodes,
-    pulled: _Pulled,
-    views: Sequence[Sequence[EdgeSet]],
-    num_layers: int,
-    layered: bool,
-) -> tuple[Tensor, ...]:
-    if not views:
-        nothing = torch.zeros(len(pulled.back), dtype=torch.uint8, device=graph.device)
-        return (nothing,) * num_layers
-    if not layered:
-        return (_bits_of(graph, nodes, pulled, views),) * num_layers
-    return tuple(
-        _bits_of(graph, nodes, pulled, [hops[layer : layer + 1] for hops in views])
-        for layer in range(num_layers)
-    )
 
 
 def _bits_of(graph: Graph, nodes: _Nodes, pulled: _Pulled, views: Sequence[Sequence[EdgeSet]]) -> Tensor:

@@ -14,6 +14,7 @@ from typing import Generic, Literal, TypeVar, cast
 import torch
 from torch import Tensor
 
+from contextpool.context.config import ContextConfig
 from contextpool.context.statistics import Statistics
 from contextpool.errors import ConfigError, WrongNamesError, unknown_name_message
 from contextpool.evaluate.calibration import Calibration
@@ -23,7 +24,7 @@ from contextpool.graph.graph import Graph
 from contextpool.graph.mapped import MappedGraph
 from contextpool.graph.relations import RelationVocabulary
 from contextpool.models.base import LinkPredictor
-from contextpool.pool.batch import BatchBuilder, ContextConfig
+from contextpool.pool.batch import BatchBuilder
 from contextpool.predict.answers import Answer, Question, RelationAnswer, Selection, UnknownRelations
 from contextpool.predict.asking import Asking
 from contextpool.predict.frontier import Frontier

@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
+from contextpool.context.config import ViewConfig
 from contextpool.context.neighbors import ContextNeighbors
 from contextpool.context.relevance import neighborhood_precision, neighborhood_recall
 from contextpool.context.selection import MaskSelector, RelationSelector
 from contextpool.explain.explainer import statistics_of
 from contextpool.graph.graph import Graph
-from contextpool.pool.batch import ViewConfig
 from contextpool.pool.edge_set import PooledBatch
 from contextpool.pool.expand import expand
 from contextpool.pool.hidden import HiddenEdges

@@ -16,7 +16,17 @@ from contextpool.train._layout import CONFIG, RUN_FORMAT
 _RELEASE = f"contextpool {importlib.import_module('contextpool').__version__}"
 
 SCHEMA_VERSION = 2
-REMOVED: dict[str, dict[str, Any]] = {"model": {}, "context": {}, "train": {}}
+REMOVED: dict[str, dict[str, Any]] = {
+    "model": {},
+    "context": {
+        "layered": False,
+        "gate_bias": False,
+        "shrinkage": 0.0,
+        "control": "none",
+        "leave_one_out": True,
+    },
+    "train": {"edge_dropout_by": "uniform"},
+}
 """Settings that schema 1 had and schema 2 does not, by table, each with the only value that still means something."""
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from contextpool.errors import ConfigError
-from contextpool.pool.dropout import DropBy
 from contextpool.train.loss import Loss
 
 
@@ -45,8 +44,6 @@ class TrainConfig:
     """Validate and calibrate on so many of the validation facts, the same ones every time; 0 for all."""
     edge_dropout: float = 0.0
     """Share of the facts that each query of each step does not see."""
-    edge_dropout_by: DropBy = "uniform"
-    """Every fact alike, or the less relevant its relation is to the query's, the more often."""
     average_last: int = 0
     """Average the weights of so many last epochs in the end, and keep the average where validation finds it no worse
     than the best epoch; 0 for no average.
@@ -83,7 +80,6 @@ class TrainConfig:
         if not 0 <= self.edge_dropout < 1:
             raise ConfigError(f"train.edge_dropout is {self.edge_dropout}; it has to lie in [0, 1).")
         choices = {
-            "edge_dropout_by": ("uniform", "relevance"),
             "optimizer": ("adamw", "adam"),
             "schedule": ("cosine", "exponential", "constant"),
             "loss": ("softmax", "bce"),

@@ -136,7 +136,6 @@ class _Inputs:
         def nodes(like: Tensor, more: int = 0) -> Tensor:
             return torch.zeros(most + more, dtype=like.dtype, device=like.device)
 
-        distinct = {id(views): edges(views) for views in walk.layer_views}
         self.walk = replace(
             walk,
             query_head=walk.query_head.clone(),
@@ -149,7 +148,7 @@ class _Inputs:
             edge_source=edges(walk.edge_source),
             edge_relation=edges(walk.edge_relation),
             edge_back=walk.edge_back[:0],  # no model reads it
-            layer_views=tuple(distinct[id(views)] for views in walk.layer_views),
+            edge_views=edges(walk.edge_views),
             sizes=None if walk.sizes is None else walk.sizes.clone(),
             hubs=None if walk.hubs is None else walk.hubs.clone(),
             roomy=True,
@@ -180,11 +179,7 @@ class _Inputs:
         num_edges = len(walk.edge_source)
         mine.edge_source[:num_edges].copy_(walk.edge_source)
         mine.edge_relation[:num_edges].copy_(walk.edge_relation)
-        done: set[int] = set()
-        for views, goal in zip(walk.layer_views, mine.layer_views, strict=True):
-            if id(goal) not in done:
-                goal[:num_edges].copy_(views)
-                done.add(id(goal))
+        mine.edge_views[:num_edges].copy_(walk.edge_views)
         mine.query_head.copy_(walk.query_head)
         mine.query_relation.copy_(walk.query_relation)
         for name in OF_QUERIES:

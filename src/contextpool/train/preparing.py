@@ -58,6 +58,6 @@ class Preparation:
         place = self.pieces.bounds(number, len(rows))
         batch, dropout = self.queries.batch(rows[place]), None
         if self.config.edge_dropout:
-            dropout = EdgeDropout(self.config.edge_dropout, seed, self.config.edge_dropout_by, place.start)
+            dropout = EdgeDropout(self.config.edge_dropout, seed, place.start)
         built = self.builder.build(batch.head, batch.relation, batch.hidden_edge, dropout=dropout)
         return Piece(number, batch, built)

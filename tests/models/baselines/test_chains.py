@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 import contextpool as cp
+from contextpool.context.config import ContextConfig, ViewConfig
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
 from contextpool.models.baselines import chains
@@ -19,7 +20,7 @@ from contextpool.models.baselines.chains import LEAST, ChainConfig, ChainModel
 from contextpool.models.baselines.drum import DRUM
 from contextpool.models.baselines.neural_lp import NeuralLP
 from contextpool.models.rules import parse_rule
-from contextpool.pool.batch import BatchBuilder, ContextConfig, ViewConfig
+from contextpool.pool.batch import BatchBuilder
 from learning_worlds import CONTEXTS, ask, every_query, families, family_dataset, new_model, random_graph
 from learning_worlds import one_thread as one_thread
 from models.baselines.literal import edges_of, grandparent_through_parents, walk_counts

@@ -16,13 +16,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from contextpool.context.config import ContextConfig
 from contextpool.errors import ConfigError
 from contextpool.graph.relations import RelationVocabulary
 from contextpool.kernels.interface import aggregate
 from contextpool.models.base import LinkPredictor, scatter_scores
 from contextpool.models.rules import MAX_LENGTH, Rule
 from contextpool.models.streams import ContextStreams, edge_gate
-from contextpool.pool.batch import ContextConfig, QueryBatch
+from contextpool.pool.batch import QueryBatch
 from contextpool.pool.propagation import Hop
 
 LEAST = 1e-20
@@ -65,7 +66,7 @@ class ChainModel(LinkPredictor):
     ) -> None:
         super().__init__(num_relations, config, context)
         self.num_layers = self.settings.layers
-        self.context = ContextStreams(context, num_relations)
+        self.context = ContextStreams(context)
         self.query = nn.Embedding(2 * num_relations, self.settings.dim)
 
     @property

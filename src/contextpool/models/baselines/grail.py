@@ -15,11 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from contextpool.context.config import ContextConfig
 from contextpool.errors import ConfigError
 from contextpool.kernels.interface import FULL, Stream, aggregate
 from contextpool.models.base import LinkPredictor, scatter_scores
 from contextpool.models.baselines.enclosing import EnclosingSubgraphs, empty_subgraphs, enclosing_subgraphs
-from contextpool.pool.batch import ContextConfig, QueryBatch
+from contextpool.pool.batch import QueryBatch
 from contextpool.pool.propagation import Hop, Propagation
 
 EDGES_AT_ONCE = {"cpu": 2**20, "cuda": 2**24}

@@ -11,9 +11,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from contextpool.context.config import ContextConfig
 from contextpool.models.base import padded
 from contextpool.models.baselines.chains import Bodies, ChainConfig, ChainModel, added, extended
-from contextpool.pool.batch import ContextConfig, QueryBatch
+from contextpool.pool.batch import QueryBatch
 
 
 class NeuralLP(ChainModel):

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from contextpool.context.config import ContextConfig
 from contextpool.context.threads import available_threads
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import RelationVocabulary
@@ -31,7 +32,7 @@ from contextpool.models.baselines.anyburl.ruleset import (
 )
 from contextpool.models.rules import Rule
 from contextpool.pool._walk_cpu import in_blocks
-from contextpool.pool.batch import ContextConfig, QueryBatch
+from contextpool.pool.batch import QueryBatch
 from contextpool.pool.propagation import Propagation
 
 
