@@ -268,7 +268,7 @@ def made_pages(found: Results, results: Path, docs: Path) -> dict[Path, str]:
     pages = {docs / "lab" / "results.md": report_text(found)}
     if (results / "trials").is_dir():
         pages[docs / "lab" / "tuning.md"] = tuning_page(results / "trials")
-    models = docs / "models.md"
+    models = docs / "lab" / "models.md"
     if models.is_file():
         pages[models] = models_page(models.read_text("utf-8"), found)
     return pages

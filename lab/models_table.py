@@ -1,4 +1,4 @@
-"""Accuracy and cost of every model side by side, for docs/models.md."""
+"""Accuracy and cost of every model side by side, for docs/lab/models.md."""
 
 from __future__ import annotations
 

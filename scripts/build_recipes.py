@@ -166,7 +166,7 @@ def chains(name: str, dataset: str) -> dict[str, Any]:
 
 def anyburl(name: str, dataset: str) -> dict[str, Any]:
     """Half a minute. An inductive setting has other entities, about which no rule with a constant says anything;
-    bodies of four atoms had a higher validation MRR there than the published three (docs/models.md).
+    bodies of four atoms had a higher validation MRR there than the published three (docs/lab/models.md).
     """
     inductive = dataset.startswith("grail/")
     return {
@@ -176,7 +176,7 @@ def anyburl(name: str, dataset: str) -> dict[str, Any]:
 
 def compgcn(name: str, dataset: str) -> dict[str, Any]:
     """Candidates farther away where answers are. With the head marked, as validation preferred, and on NELL with the
-    symmetric normalization, which a half of nell_v2's training graph preferred (docs/models.md).
+    symmetric normalization, which a half of nell_v2's training graph preferred (docs/lab/models.md).
     """
     hops = 5 if "WN18RR" in dataset else 3
     model = {"name": name, "dim": 64, "layers": hops, "hops": hops, "composition": "corr", "mark_head": True}
@@ -190,7 +190,8 @@ def compgcn(name: str, dataset: str) -> dict[str, Any]:
 
 def grail(name: str, dataset: str) -> dict[str, Any]:
     """The published radius of three where neighbourhoods are small; a radius of two where they are not, which scores
-    candidates within four hops, with an attention that is a quarter as wide (docs/models.md). To rank is most of its
+    candidates within four hops, with an attention that is a quarter as wide (docs/lab/models.md).
+    To rank is most of its
     cost: the larger graphs are validated on a sample.
     """
     hops, attention = (3, 32) if "WN18RR" in dataset else (2, 8)

@@ -4,7 +4,7 @@
     python examples/debian/build.py Packages.xz debian --unseen trixie/Packages.xz   those new in trixie unseen
     python examples/debian/build.py debian                                           apt's own lists of this machine
 
-`deb822.py` reads the files, `facts.py` makes triples of them; docs/tutorial-debian.md goes on from here.
+`deb822.py` reads the files, `facts.py` makes triples of them; README.md goes on from here.
 """
 
 from __future__ import annotations

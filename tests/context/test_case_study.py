@@ -1,4 +1,6 @@
-"""The paper's Table 3 (context neighbors on FB15k-237-V4) against exact counts. docs/case-study.md tells the story."""
+"""The paper's Table 3 (context neighbors on FB15k-237-V4) against exact counts.
+
+docs/lab/case-study.md tells the story."""
 
 from __future__ import annotations
 

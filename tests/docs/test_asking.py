@@ -12,7 +12,7 @@ from conftest import REPOSITORY
 from learning_worlds import one_thread as one_thread
 from world_model import world_run as world_run
 
-PAGES = ("predict.md", "explain.md")
+PAGES = ("ask.md", "explain.md")
 
 
 def page(name: str) -> str:
@@ -33,7 +33,7 @@ def test_the_python_examples_run(
     (tmp_path / "runs" / "demo").symlink_to(world_run)
     (code,) = re.findall(r"```python\n(.*?)```", page(name), flags=re.DOTALL)
     exec(compile(code, name, "exec"), {"__name__": name})
-    assert name == "predict.md" or "because" in capsys.readouterr().out
+    assert name == "ask.md" or "because" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", PAGES)

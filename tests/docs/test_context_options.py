@@ -20,7 +20,7 @@ from lab.space import space_named
 from learning_worlds import family_dataset
 from learning_worlds import one_thread as one_thread
 
-PAGE = (REPOSITORY / "docs" / "context-options.md").read_text("utf-8")
+PAGE = (REPOSITORY / "docs" / "lab" / "context-options.md").read_text("utf-8")
 RECIPE = tomllib.loads(re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)[0])
 OPTIONS = {
     *(

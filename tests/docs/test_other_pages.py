@@ -25,10 +25,9 @@ from learning_worlds import one_thread as one_thread
 from support import benchmark_folder
 from world_model import world_run as world_run
 
-PAGES = ("case-study", "explain", "hub", "predict", "scale", "serve", "tracking")
+PAGES = ("lab/case-study", "explain", "ask", "scale", "serve")
 NOT_RUN = {
     "--engine spark": "needs Java and a cluster; tests/context/mining",
-    "hf://": "needs a hub; tests/test_hub.py",
 }
 ARGUMENTS = {"H": "Belarus", "R": "currency", "4": "2"}
 """What stands for something of the reader's, and fewer processes."""
@@ -106,7 +105,7 @@ def _tables(folder: Path, facts: list[list[str]]) -> None:
 def test_every_block_runs(
     name: str, world_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if name == "case-study":
+    if name == "lab/case-study":
         benchmark_folder()
     stage(tmp_path, world_run)
     monkeypatch.chdir(tmp_path)

@@ -12,7 +12,7 @@ from lab import paper_table5
 from support import benchmark_folder, script_module
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-DOCS = (REPOSITORY / "docs" / "datasets.md").read_text("utf-8")
+DOCS = (REPOSITORY / "docs" / "lab" / "datasets.md").read_text("utf-8")
 
 
 build_catalog, table5 = script_module("build_catalog"), paper_table5

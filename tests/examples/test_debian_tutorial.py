@@ -1,4 +1,4 @@
-"""docs/tutorial-debian.md: its commands exist with every option, and its steps work on a small index."""
+"""examples/debian/README.md: its commands exist with every option, and its steps work on a small index."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from conftest import REPOSITORY
 from docs.snippets import blocks
 from learning_worlds import one_thread as one_thread
 
-PAGE = REPOSITORY / "docs" / "tutorial-debian.md"
+PAGE = REPOSITORY / "examples" / "debian" / "README.md"
 OLD = "\n".join(
     f"Package: python3-old{n}\nSection: python\nPriority: optional\nMaintainer: Team {n % 3} <t@example.org>\n"
     f"Depends: python3:any, python3-old{(n * 7) % 40}, libfoo{n % 4} (>= 1)\nRecommends: python3-old{(n + 1) % 40}\n"
