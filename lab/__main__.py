@@ -235,7 +235,7 @@ def report(
 ) -> None:
     """The pages of results, from the lines alone: the paper's tables with ours beside, what each change did, models."""
     from contextpool.errors import DataError
-    from contextpool.triples.reader import atomic_file
+    from contextpool.triples.files import atomic_file
     from lab.results import read_results
 
     found = read_results(results)
@@ -395,7 +395,7 @@ def _refuse_searched(changes: dict[str, Any], space: Space, name: str) -> None:
 
 
 def _write(progress: Progress, target: Path | None) -> None:
-    from contextpool.triples.reader import atomic_file
+    from contextpool.triples.files import atomic_file
 
     if progress.winner is not None and target is not None:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from contextpool.errors import MissingExtraError
-from contextpool.triples.reader import atomic_file
+from contextpool.triples.files import atomic_file
 from lab.breakdown import context_bases, gains
 from lab.comparisons import Pair, compare
 from lab.models import CONTEXT, joined_name

@@ -14,7 +14,7 @@ from typing import IO, cast
 import pyarrow as pa
 
 from contextpool.errors import DataError, TripleFileError, shortened
-from contextpool.triples.reader import open_bytes
+from contextpool.triples.files import open_bytes
 
 _FIELD = re.compile(r"([!-9;-~]+):[ \t]*(.*)")  # a name is printable ASCII without a colon
 _SPACES = " \t"

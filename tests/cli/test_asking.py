@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from contextpool.interop.export import verify
-from contextpool.triples.reader import write_triples
+from contextpool.triples.files import write_triples
 from learning_worlds import one_thread as one_thread
 from world_model import world_run as world_run
 

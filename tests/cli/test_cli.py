@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from contextpool.triples.reader import read_triples, write_triples
+from contextpool.triples.files import write_triples
+from contextpool.triples.reader import read_triples
 
 FAMILY = [
     ("ann", "parent_of", "bob"),

@@ -9,7 +9,7 @@ import pytest
 
 import contextpool as cp
 from contextpool.graph.graph import Graph
-from contextpool.triples.reader import write_triples
+from contextpool.triples.files import write_triples
 from learning_worlds import one_thread as one_thread
 from world_model import world_run as world_run
 

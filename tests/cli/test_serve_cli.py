@@ -14,7 +14,7 @@ from contextpool.cli import demo as demo_module
 from contextpool.cli import serve as serve_module
 from contextpool.errors import ConfigError, DataError, UnknownNameError
 from contextpool.predict import Predictor
-from contextpool.triples.reader import write_triples
+from contextpool.triples.files import write_triples
 from learning_worlds import one_thread as one_thread
 from world_model import world_predictor as world_predictor
 from world_model import world_run as world_run

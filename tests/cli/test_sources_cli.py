@@ -117,8 +117,10 @@ def test_a_split_address_names_one_of_its_halves(cli: Any):
     assert json.loads(ran.out)["support"] < 30
 
 
-def test_engines_ask_for_a_file(cli: Any):
-    ran = cli("mine", f"sqlite:family.db{QUERY}", "--engine", "disk")
+def test_engines_read_what_the_reader_reads_as_long_as_it_is_a_file(cli: Any):
+    for source in (f"sqlite:family.db{QUERY}", CSV):
+        assert cli("mine", source, "--engine", "disk", "--json").out == cli("mine", source, "--json").out
+    ran = cli("mine", "world", "--engine", "disk")
     assert ran.code == 2
     assert "data convert" in ran.err
 

@@ -91,7 +91,7 @@ def _tables(folder: Path, facts: list[list[str]]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from contextpool.triples.reader import write_triples
+    from contextpool.triples.files import write_triples
 
     columns = {
         name: [fact[place] for fact in facts] for place, name in enumerate(("head", "relation", "tail"))

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contextpool.errors import DataError, TripleFileError
-from contextpool.triples import reader
+from contextpool.triples import files
+from contextpool.triples.files import write_triples
 from contextpool.triples.labels import label_problem, relation_problem
-from contextpool.triples.reader import read_triples, write_triples
+from contextpool.triples.reader import read_triples
 from support import SOAK
 
 # What the file holds, and either the triples it means or (line, words the error has to contain).
@@ -86,7 +87,7 @@ def test_nasty_files_are_at_least_25():
 
 @pytest.mark.parametrize("name", NASTY)
 def test_nasty_file_reads_the_same_in_chunks_of_a_few_bytes(name: str, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(reader, "CHUNK_BYTES", 3)
+    monkeypatch.setattr(files, "CHUNK_BYTES", 3)
     test_nasty_file_is_right_or_refused_with_its_line(name, tmp_path)
 
 
@@ -131,7 +132,7 @@ def test_foreign_gzip_and_zstd_are_read(tmp_path: Path):
 
 
 def test_line_numbers_survive_chunks(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(reader, "CHUNK_BYTES", 64)
+    monkeypatch.setattr(files, "CHUNK_BYTES", 64)
     path = tmp_path / "long.tsv"
     path.write_bytes(b"head\trelation\ttail\n" * 999 + b"head relation tail\n")
     with pytest.raises(TripleFileError) as caught:

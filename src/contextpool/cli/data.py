@@ -116,11 +116,11 @@ def audit(
     """What a careful reviewer would ask: overlap, leakage, duplicates, twin relations, reach."""
     from contextpool.triples.audit import audit_dataset, audit_triples
     from contextpool.triples.catalog import load_dataset
-    from contextpool.triples.sources import read_source
+    from contextpool.triples.reader import read_triples
 
     address = whole_graph(source)
     if address is not None:
-        report = audit_triples(read_source(address, tell=note), address.path.name or address.kind)
+        report = audit_triples(read_triples(address, tell=note), address.path.name or address.kind)
     else:
         dataset = load_dataset(source, on_unknown="skip" if skip_unknown else "error", tell=note)
         report = audit_dataset(dataset, folders=_folders_of(source))
@@ -133,7 +133,7 @@ def audit(
 def _folders_of(source: str) -> list[Path]:
     """The folders whose files the audit reads line by line: a GraIL pair has two."""
     from contextpool.triples import catalog
-    from contextpool.triples.sources import find_address
+    from contextpool.triples.sources.address import find_address
 
     known = {entry.name: entry for entry in catalog.entries()}
     if source not in known and find_address(source) is not None:
@@ -166,15 +166,15 @@ def convert(
     """Rewrite a graph as a triple file (compression by suffix), or a dataset in another layout."""
     from contextpool.errors import DataError
     from contextpool.triples.catalog import load_dataset
+    from contextpool.triples.files import write_triples
     from contextpool.triples.formats import write_dataset
-    from contextpool.triples.reader import write_triples
-    from contextpool.triples.sources import read_source
+    from contextpool.triples.reader import read_triples
 
     address = whole_graph(source)
     if address is not None:
         if target.exists() and not overwrite:
             raise DataError(f"{target}: exists already. Name another target, or replace it with --overwrite.")
-        note(f"wrote {write_triples(target, read_source(address, tell=note)):,} triples to {target}")
+        note(f"wrote {write_triples(target, read_triples(address, tell=note)):,} triples to {target}")
         return
     dataset = load_dataset(source, on_unknown="skip" if skip_unknown else "error", tell=note)
     write_dataset(dataset, target, layout=layout, overwrite=overwrite)
@@ -251,10 +251,10 @@ def split_graph(
 ) -> None:
     """Make a dataset from one graph: two halves that share no entity, or held-out facts of one graph."""
     from contextpool.triples.formats import write_dataset
-    from contextpool.triples.sources import read_source
+    from contextpool.triples.reader import read_triples
     from contextpool.triples.split import split_triples
 
-    dataset = split_triples(read_source(graph, tell=note), inductive=not transductive, seed=seed)
+    dataset = split_triples(read_triples(graph, tell=note), inductive=not transductive, seed=seed)
     write_dataset(dataset, target, layout="flat" if transductive else "grail", overwrite=overwrite)
     note(
         f"wrote {target}: {len(dataset.training_graph):,} training facts, {len(dataset.inference_test):,} test facts"

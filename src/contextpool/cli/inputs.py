@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from contextpool.context.families import ContextFamilies
     from contextpool.context.neighbors import ContextNeighbors
     from contextpool.graph.graph import Graph
-    from contextpool.triples.sources import Address
+    from contextpool.triples.sources.address import Address
 
 
 def load_graph(source: str, part: Literal["training", "inference"] = "training") -> Graph:
@@ -22,11 +22,11 @@ def load_graph(source: str, part: Literal["training", "inference"] = "training")
     from contextpool.graph.graph import Graph
     from contextpool.graph.mapped import is_mapped, open_graph
     from contextpool.triples.catalog import load_dataset
-    from contextpool.triples.sources import read_source
+    from contextpool.triples.reader import read_triples
 
     address = whole_graph(source)
     if address is not None:
-        return Graph.from_triples(read_source(address, tell=note))
+        return Graph.from_triples(read_triples(address, tell=note))
     if is_mapped(source):
         return open_graph(source)
     dataset = load_dataset(source, tell=note)
@@ -37,7 +37,7 @@ def load_graph(source: str, part: Literal["training", "inference"] = "training")
 def whole_graph(source: str) -> Address | None:
     """The address of a graph that is not to be split; None for a dataset."""
     from contextpool.triples.catalog import is_named
-    from contextpool.triples.sources import find_address
+    from contextpool.triples.sources.address import find_address
 
     address = None if is_named(source) else find_address(source)
     return None if address is None or address.without_split()[1] else address
@@ -46,7 +46,7 @@ def whole_graph(source: str) -> Address | None:
 def stored_dataset(run: Path) -> str:
     """What a run was trained on, by its own word; a run from elsewhere may not choose a server and get a password."""
     from contextpool.train.run_folder import RunFolder
-    from contextpool.triples.sources import find_address
+    from contextpool.triples.sources.address import find_address
 
     name = str(RunFolder.open(run).config["recipe"]["dataset"])
     address = find_address(name)

@@ -53,17 +53,16 @@ def parse_bytes(text: str) -> int:
 def engine_counts(graph: str, options: MiningOptions) -> Cooccurrence:
     """Counts by the engine."""
     from contextpool.context.mining import mine_counts
-    from contextpool.triples.sources import find_address
+    from contextpool.triples.sources.address import find_address
 
     address = find_address(graph)
-    if address is None or address.options or not address.is_there or not address.path.is_file():
+    if address is None or not address.path.is_file():
         raise DataError(
-            f"{graph}: --engine reads a triple file (.tsv, .csv, .parquet, .npy), and there is none of "
-            "this name. A dataset's folder holds such files; of any other source, "
-            "`contextpool data convert` makes one."
+            f"{graph}: --engine reads a file of triples, and there is none of this name. A dataset's folder "
+            "holds such files; of any other source, `contextpool data convert` makes one."
         )
     with count_bar("mining") as progress:
         return mine_counts(
-            address.path, options.engine, memory=parse_bytes(options.memory), master=options.master,
+            address, options.engine, memory=parse_bytes(options.memory), master=options.master,
             temp=options.temp, progress=progress,
         ).counts  # fmt: skip

@@ -97,8 +97,8 @@ def print_pooled(pooled: PooledGraph, limit: int) -> None:
 
 def _write(pooled: PooledGraph, output: Path) -> None:
     from contextpool.graph.graph import walk_back
+    from contextpool.triples.files import write_triples
     from contextpool.triples.labels import INVERSE_SUFFIX
-    from contextpool.triples.reader import write_triples
 
     facts = {walk_back(edge) if edge[1].endswith(INVERSE_SUFFIX) else edge for edge in pooled.triples}
     count = write_triples(output, sorted(facts))

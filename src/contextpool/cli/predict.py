@@ -149,7 +149,7 @@ def _question(
 def _listed(path: Path | None) -> list[str] | None:
     """The lines of a file of labels."""
     from contextpool.errors import DataError
-    from contextpool.triples.formats.lines import numbered_lines
+    from contextpool.triples.files import numbered_lines
 
     if path is None:
         return None

@@ -118,7 +118,7 @@ def chosen_device(name: str) -> str:
 
 def _recipe(what: str, model: str | None, context: bool | None, assign: list[str]) -> Recipe:
     from contextpool.recipe import Recipe, read_recipe, shipped_recipe
-    from contextpool.triples.sources import find_address
+    from contextpool.triples.sources.address import find_address
 
     if what.endswith(".toml"):
         recipe = read_recipe(what)
@@ -153,7 +153,7 @@ def _default_folder(recipe: Recipe, seed: int) -> Path:
 
 def _folder_name(dataset: str) -> str:
     """A dataset's name as a folder; one graph is called after its file or database, not after its query."""
-    from contextpool.triples.sources import find_address
+    from contextpool.triples.sources.address import find_address
 
     address = find_address(dataset)
     return dataset.strip("./").replace("/", "_") if address is None else address.name
@@ -162,7 +162,7 @@ def _folder_name(dataset: str) -> str:
 def _split_source(dataset: str, *, told: bool) -> Dataset | None:
     """One graph made into a dataset, telling how; None for a dataset that has its parts already."""
     from contextpool.triples.catalog import is_named, load_dataset
-    from contextpool.triples.sources import find_address
+    from contextpool.triples.sources.address import find_address
 
     if is_named(dataset) or find_address(dataset) is None:
         return None

@@ -26,10 +26,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from contextpool.context.cooccurrence import check_relation_count, count_rows
-from contextpool.context.mining.source import batches
 from contextpool.errors import ConfigError, DataError
 from contextpool.graph.graph import MAX_EDGES
 from contextpool.graph.mapped import DESCRIPTION, FORMAT, MappedGraph, open_graph
+from contextpool.triples.reader import batches
+from contextpool.triples.sources.address import Address, parse_address
 
 Progress = Callable[[int, int], None]
 Longs = npt.NDArray[np.int64]
@@ -55,7 +56,7 @@ def map_graph(
 
     O(T log T) time; 24 bytes a triple and the labels on disk meanwhile, 32 bytes a triple and the labels in the end.
     """
-    folder, paths = Path(folder), [Path(source) for source in sources]
+    folder, addresses = Path(folder), [parse_address(source) for source in sources]
     if memory < MIN_MEMORY:
         raise ConfigError(f"--memory is {memory:,} bytes; at least {MIN_MEMORY >> 20} MiB are needed.")
     if folder.exists() and not (overwrite and (folder / DESCRIPTION).is_file()):
@@ -67,7 +68,7 @@ def map_graph(
         tempfile.TemporaryDirectory(prefix="contextpool-map-", dir=temp) as scratch,
         tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as made,
     ):
-        _Mapping(paths, Path(scratch), Path(made), memory, progress).run()
+        _Mapping(addresses, Path(scratch), Path(made), memory, progress).run()
         if folder.exists():
             shutil.rmtree(folder)
         Path(made).rename(folder)
@@ -79,9 +80,9 @@ class _Mapping:
     """One making of a folder."""
 
     def __init__(
-        self, paths: Sequence[Path], scratch: Path, made: Path, memory: int, progress: Progress
+        self, addresses: Sequence[Address], scratch: Path, made: Path, memory: int, progress: Progress
     ) -> None:
-        self.paths, self.scratch, self.made = paths, scratch, made
+        self.addresses, self.scratch, self.made = addresses, scratch, made
         self.memory, self.progress = memory, progress
         self.rows = 0
         self.relations: list[str] = []
@@ -89,7 +90,7 @@ class _Mapping:
     def run(self) -> None:
         runs = self._sorted_runs()
         if not self.rows:
-            raise DataError(f"{', '.join(map(str, self.paths))}: there are no triples.")
+            raise DataError(f"{', '.join(address.text for address in self.addresses)}: there are no triples.")
         check_relation_count(2 * len(self.relations))
         num_entities = self._merge_labels(runs)
         parts = self._partition(num_entities)
@@ -99,8 +100,8 @@ class _Mapping:
     def _batches(self, done: int) -> Iterator[pa.RecordBatch]:
         """Of all files, labels as strings; `done` of the three passes are over."""
         read = 0
-        for path in self.paths:
-            for batch in batches(path):
+        for address in self.addresses:
+            for batch in batches(address, allow_empty=True):
                 yield pa.RecordBatch.from_arrays(
                     [column.cast(pa.string()) for column in batch.columns], names=batch.schema.names
                 )
@@ -208,7 +209,7 @@ class _Mapping:
             "triples": edges // 2,
             "rows_read": self.rows,
             "relations": dict(zip(self.relations, triples.tolist(), strict=True)),
-            "sources": [path.name for path in self.paths],
+            "sources": [address.path.name for address in self.addresses],
             "sha256": self._digest(),
         }
         (self.made / DESCRIPTION).write_text(json.dumps(description, ensure_ascii=False, indent=2) + "\n")

@@ -12,8 +12,8 @@ from typing import Any
 
 from contextpool.errors import ConfigError, MissingExtraError
 from contextpool.explain.evidence import Explanation, notes
+from contextpool.triples.files import atomic_file
 from contextpool.triples.labels import INVERSE_SUFFIX
-from contextpool.triples.reader import atomic_file
 
 SUFFIXES = (".png", ".svg")
 _GIVEN, _ANSWER, _OTHER, _LINE = "#2b6cb0", "#2f855a", "#4a5568", "#718096"

@@ -263,9 +263,9 @@ def read_graph(source: Any, *, tell: Callable[[str], None] | None = None, **opti
     `source` is a path, an address such as "sqlite:shop.db?query=SELECT h, r, t FROM facts", a DataFrame, an Arrow
     table or a NetworkX graph; docs/own-data.md tells the options of each. `tell` hears what was left out.
     """
-    from contextpool.triples.sources import read_source
+    from contextpool.triples.reader import read_triples
 
-    return Graph.from_triples(read_source(source, tell=tell, **options))
+    return Graph.from_triples(read_triples(source, tell=tell, **options))
 
 
 def split(graph: Graph, *, inductive: bool = True, seed: int = 0) -> Dataset:

@@ -24,7 +24,7 @@ from contextpool.pool.edge_set import PooledBatch
 from contextpool.pool.expand import expand
 from contextpool.pool.hidden import HiddenEdges
 from contextpool.pool.left_out import answers_left_out
-from contextpool.triples.numbered import numbered_labels
+from contextpool.triples.store import numbered_labels
 
 try:
     from torch_geometric.data import Data

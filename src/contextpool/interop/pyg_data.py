@@ -19,8 +19,7 @@ from contextpool.errors import ConfigError, DataError, MissingExtraError
 from contextpool.graph.graph import MAX_EDGES, Graph
 from contextpool.graph.relations import RelationVocabulary
 from contextpool.triples.labels import Vocabulary
-from contextpool.triples.numbered import numbered_labels, triples_by_number
-from contextpool.triples.store import Triples, distinct_rows
+from contextpool.triples.store import Triples, distinct_rows, numbered_labels, triples_by_number
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data

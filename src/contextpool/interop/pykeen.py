@@ -12,8 +12,7 @@ from contextpool.errors import DataError, MissingExtraError
 from contextpool.evaluate.report import EvaluationReport
 from contextpool.graph.graph import Graph
 from contextpool.triples.dataset import Dataset
-from contextpool.triples.numbered import numbered_labels, triples_by_number
-from contextpool.triples.store import Triples
+from contextpool.triples.store import Triples, numbered_labels, triples_by_number
 
 try:
     from pykeen.datasets import Dataset as PyKEENDataset

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 
 from contextpool.errors import ConfigError, DataError, InputError, TripleFileError, shortened
 from contextpool.predict.answers import PLACES, AnyAnswer, Question
-from contextpool.triples.formats.lines import numbered_lines
+from contextpool.triples.files import numbered_lines
 from contextpool.triples.labels import label_problem
 
 FileKind = Literal["tsv", "jsonl", "parquet"]

@@ -17,7 +17,7 @@ from contextpool.errors import (
 )
 from contextpool.graph.relations import RelationVocabulary
 from contextpool.predict.answers import Question, Selection
-from contextpool.triples.formats.lines import numbered_lines
+from contextpool.triples.files import numbered_lines
 from contextpool.triples.labels import INVERSE_SUFFIX, Vocabulary, label_problem
 
 MOST_SUGGESTIONS = 10

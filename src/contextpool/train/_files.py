@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from contextpool.errors import CheckpointError, CheckpointWriteError
 from contextpool.train._json import parse_json
-from contextpool.triples.reader import atomic_file
+from contextpool.triples.files import atomic_file
 
 MAX_JSON_BYTES = 1 << 26
 

@@ -34,8 +34,8 @@ from contextpool.triples.audit_report import (
     share,
 )
 from contextpool.triples.dataset import Dataset
+from contextpool.triples.files import open_bytes
 from contextpool.triples.labels import Vocabulary
-from contextpool.triples.reader import open_bytes
 from contextpool.triples.store import Triples
 
 Integers = npt.NDArray[np.int64]

@@ -20,8 +20,9 @@ import numpy as np
 from contextpool.errors import ChecksumError, ConfigError, DataError, UnknownNameError
 from contextpool.triples.dataset import Dataset
 from contextpool.triples.formats import OnUnknown, load_folder
-from contextpool.triples.sources import Tell, find_address
-from contextpool.triples.sources.dataset import source_dataset
+from contextpool.triples.reader import Tell
+from contextpool.triples.sources.address import find_address
+from contextpool.triples.split import source_dataset
 from contextpool.triples.store import Triples, union
 
 GRAIL_NAMES = tuple(

@@ -11,6 +11,7 @@ from contextpool.errors import DataError, UnknownNameError, shortened
 INVERSE_SUFFIX = "^-1"
 """Marks a relation walked from tail to head. Ours alone: an input relation that ends in it is refused."""
 
+ROLES = ("head", "relation", "tail")
 _FORBIDDEN = {
     "\t": "a tab, which separates the columns",
     "\n": "a line feed, which separates the triples",
@@ -42,17 +43,17 @@ def relation_problem(label: str) -> str | None:
     return label_problem(label)
 
 
+def problem_in_role(label: str, role: str) -> str | None:
+    """`relation_problem` for a relation, `label_problem` for a head, a tail or another entity."""
+    return relation_problem(label) if role == "relation" else label_problem(label)
+
+
 def check_triple(triple: tuple[str, str, str], where: str) -> None:
     """Refuse a triple of labels that could not be written and read back."""
-    head, relation, tail = triple
-    for role, label, problem_of in (
-        ("head", head, label_problem),
-        ("relation", relation, relation_problem),
-        ("tail", tail, label_problem),
-    ):
+    for role, label in zip(ROLES, triple, strict=True):
         if not isinstance(label, str):
             raise DataError(f"{where}: {role} {label!r} is a {type(label).__name__}; labels are strings.")
-        problem = problem_of(label)
+        problem = problem_in_role(label, role)
         if problem:
             raise DataError(f"{where}: {role} {shortened(label)} {problem}. Rename it.")
 

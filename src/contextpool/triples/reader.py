@@ -1,163 +1,142 @@
-r"""The strict byte-level reader of triple files, and the writer that it can read back.
+r"""One reader for every source of triples: `batches` streams them, `read_triples` makes a `Triples` of them.
 
-A line is `head TAB relation TAB tail`, UTF-8, ended by `\n` or `\r\n`. Nothing is guessed: no quoting, no
-comments, no types, no missing values, no trimming. What does not fit is an error with its file and line.
-General CSV readers are not used because each of them reads some hostile file silently wrong (`007` as 7,
-`NA` as missing, a line of two columns padded, U+2028 as a line end).
+| source | is |
+|---|---|
+| `facts.tsv`, `.txt` (`.gz`, `.zst`) | head TAB relation TAB tail, read here |
+| `.csv` (`.gz`, `.zst`), `.parquet`, `.arrow`, `.feather`, `.npy` | a table (`sources.tables`) |
+| `.nt .ttl .nq .trig .rdf .owl` (`.gz`, `.zst`) | RDF (`sources.rdf`); extra `rdf` |
+| `sqlite:FILE?query=SELECT ...` | SQLite (`sources.sql`) |
+| `duckdb:FILE?query=SELECT ...`, `postgres:...?query=SELECT ...` | DuckDB, PostgreSQL; extra `sql` |
+| `neo4j://USER@HOST/DATABASE?query=MATCH ...`, `bolt://...` | Neo4j (`sources.cypher`); extra `neo4j` |
+| a pandas or polars DataFrame, a pyarrow Table, a NetworkX graph | from Python (`sources.objects`) |
+
+Nothing is guessed: no types, no missing values, no trimming (`007` and `NA` are labels). A line of a text file is
+head TAB relation TAB tail in UTF-8, ended by `\n` or `\r\n`, without quoting or comments. What does not fit is an error
+with its place. General CSV readers are not used because each reads some hostile file silently wrong (a line of two
+columns padded, U+2028 as a line end). `docs/own-data.md` tells every option.
 """
 
 from __future__ import annotations
 
-import contextlib
-import gzip
-import io
-import os
-import tempfile
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from contextpool.errors import DataError, TripleFileError, shortened
-from contextpool.triples.labels import Vocabulary, check_triple, label_problem, relation_problem
-from contextpool.triples.store import Ids, Triple, Triples, distinct_rows
+from contextpool.errors import ConfigError, DataError, TripleFileError, shortened
+from contextpool.triples.files import chunks_of_lines, not_utf8
+from contextpool.triples.labels import INVERSE_SUFFIX, ROLES, label_problem, relation_problem
+from contextpool.triples.sources.address import SPLIT_KEYS, Address, check_options, parse_address
+from contextpool.triples.store import Ids, Triples
 
-CHUNK_BYTES = 1 << 24
+Tell = Callable[[str], None]
+"""Hears, in a line each, what a reader left out."""
 _TAB, _LINE_FEED = 9, 10
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def read_triples(path: str | Path, *, allow_empty: bool = False) -> Triples:
-    """Read a triple file, plain, `.gz` or `.zst`. O(bytes) time; memory for the ids and distinct labels."""
-    path = Path(path)
+def batches(
+    source: Any, *, allow_empty: bool = False, tell: Tell | None = None, **options: Any
+) -> Iterator[pa.RecordBatch]:
+    """The triples of a source (see the table above), batch by batch, with the columns head, relation, tail.
+
+    All three are strings, or all three int64, the same throughout: an integer is the label of its decimals. Every
+    label is checked. Options may stand in the address (`facts.csv?delimiter=;`) or be given here (`delimiter=";"`).
+    A source without a triple is an error unless `allow_empty`. RDF and objects of other libraries are held whole.
+    """
+    address = _address(source, options)
+    rows = 0
+    for batch in _stream(address, source, tell or (lambda _: None)):
+        rows += batch.num_rows
+        yield batch
+    if not rows and not allow_empty:
+        raise DataError(_nothing_in(address))
+
+
+def read_triples(
+    source: Any, *, allow_empty: bool = False, tell: Tell | None = None, **options: Any
+) -> Triples:
+    """All triples of a source, as `batches` reads them. O(bytes) time; memory for the ids and distinct labels."""
     entity_ids: dict[str, int] = {}
     relation_ids: dict[str, int] = {}
-    blocks: list[Ids] = []
-    line = 1
-    for chunk in _chunks_of_lines(path):
-        fields = _fields(chunk, path, line)  # [3 * lines]
-        blocks.append(_numbered(fields, entity_ids, relation_ids, path, line))
-        line += len(fields) // 3
-    if line == 1 and not allow_empty:
-        raise DataError(f"{path}: the file holds no triples. Expected lines of head TAB relation TAB tail.")
-    ids = np.concatenate(blocks) if blocks else np.empty((0, 3), dtype=np.int32)
-    return sorted_triples(ids, entity_ids, relation_ids)
+    blocks: list[Ids] = [np.empty((0, 3), dtype=np.int32)]
+    for batch in batches(source, allow_empty=allow_empty, tell=tell, **options):
+        numbering = zip(batch.columns, (entity_ids, relation_ids, entity_ids), strict=True)
+        blocks.append(np.stack([_numbers(column, ids) for column, ids in numbering], axis=1))
+    return Triples.from_numbers(np.concatenate(blocks), tuple(entity_ids), tuple(relation_ids))
 
 
-def read_label_batches(path: str | Path) -> Iterator[tuple[int, pa.StringArray]]:
-    """A triple file in pieces, for readers that never hold it whole: (first line, fields [3 * lines]), all checked.
-
-    Relations are checked as `read_triples` does; a bad line is an error with its number before its piece is given.
-    """
-    path = Path(path)
-    line = 1
-    for chunk in _chunks_of_lines(path):
-        fields = _fields(chunk, path, line)
-        _check_relations(fields, path, line)
-        yield line, fields
-        line += len(fields) // 3
+def _numbers(column: pa.Array, ids: dict[str, int]) -> npt.NDArray[np.int32]:
+    """[rows] a number for each label of a column; new labels are added to `ids`."""
+    encoded = column.dictionary_encode()
+    labels = encoded.dictionary.cast(pa.string()).to_pylist()
+    number_of = np.array([ids.setdefault(label, len(ids)) for label in labels], dtype=np.int32)
+    numbers: npt.NDArray[np.int32] = number_of[encoded.indices.to_numpy()]
+    return numbers
 
 
-def write_triples(path: str | Path, triples: Iterable[Triple]) -> int:
-    """Write triples so that `read_triples` gives them back; returns how many. `.gz` and `.zst` by name.
-
-    The file appears whole or not at all: a bad label or a full disk leaves what was there before.
-    """
-    path = Path(path)
-    count = 0
-    with atomic_file(path) as raw, _compressing(raw, path.suffix) as sink:
-        for number, (head, relation, tail) in enumerate(triples, start=1):
-            check_triple((head, relation, tail), f"{path}:{number}")
-            sink.write(f"{head}\t{relation}\t{tail}\n".encode())
-            count = number
-    return count
-
-
-@contextlib.contextmanager
-def atomic_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes its name only once it is complete and on disk: temporary file, fsync, rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-@contextlib.contextmanager
-def _compressing(raw: IO[bytes], suffix: str) -> Iterator[IO[bytes]]:
-    if suffix == ".gz":
-        with gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="") as sink:
-            yield cast("IO[bytes]", sink)
-    elif suffix == ".zst":
-        with pa.CompressedOutputStream(pa.PythonFile(_Borrowed(raw), mode="w"), "zstd") as sink:
-            yield sink
-    else:
-        yield raw
-
-
-class _Borrowed(io.RawIOBase):
-    """A stream that another owner closes: pyarrow closes what it writes to, and we still have to fsync it."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        return self._stream.write(data)
-
-
-def open_bytes(path: Path) -> IO[bytes]:
-    """Open a file for reading, decompressed by its suffix; what cannot be opened is a DataError."""
-    try:
-        if path.suffix == ".gz":
-            return cast("IO[bytes]", gzip.GzipFile(path, mode="rb"))
-        raw = path.open("rb")
-    except FileNotFoundError:
-        raise DataError(f"{path}: there is no such file.") from None
-    except IsADirectoryError:
-        raise DataError(f"{path}: this is a folder; name one of its triple files.") from None
-    except OSError as error:
-        raise DataError(f"{path}: the file cannot be opened ({error.strerror or error}).") from error
-    if path.suffix == ".zst":
-        return cast(
-            "IO[bytes]", io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd"))
+def _address(source: Any, options: dict[str, Any]) -> Address:
+    if not isinstance(source, str | Path | Address):
+        kind = type(source).__name__
+        return Address("object", "", options, f"the {kind}")
+    address = source if isinstance(source, Address) else parse_address(source)
+    address = address.with_options(options)
+    for key in sorted(SPLIT_KEYS & set(address.options)):
+        raise ConfigError(
+            f"{address.text}: {key!r} says how a dataset is made of the graph, and here the whole graph is read. "
+            "Leave it out, or load it as a dataset."
         )
-    return raw
+    return address
 
 
-def _chunks_of_lines(path: Path) -> Iterator[bytes]:
-    """The file in pieces that end at a line's end; a last line without one gets it."""
-    rest = b""
-    with open_bytes(path) as stream:
-        while True:
-            try:
-                block = stream.read(CHUNK_BYTES)
-            except (OSError, EOFError, zlib.error) as error:
-                raise DataError(
-                    f"{path}: the file cannot be read to its end ({error}). It is damaged or cut short; get it again."
-                ) from error
-            if not block:
-                break
-            rest += block
-            cut = rest.rfind(b"\n") + 1
-            if cut:
-                yield rest[:cut]
-                rest = rest[cut:]
-    if rest:
-        yield rest + b"\n"
+def _stream(address: Address, source: Any, tell: Tell) -> Iterator[pa.RecordBatch]:
+    """The form's own batches. Imported where used: a plain file needs none of what the others import."""
+    kind = address.kind
+    if kind == "tsv":
+        return _tsv(address)
+    if kind in ("ntriples", "turtle", "nquads", "trig", "rdfxml"):
+        from contextpool.triples.sources.rdf import rdf_batches
+
+        return rdf_batches(address, tell)
+    if kind == "neo4j":
+        from contextpool.triples.sources.cypher import neo4j_batches
+
+        return neo4j_batches(address)
+    if kind == "object":
+        from contextpool.triples.sources.objects import object_batches
+
+        return object_batches(address, source)
+    if kind in ("sqlite", "duckdb", "postgres"):
+        from contextpool.triples.sources.sql import QUERIES
+
+        return QUERIES[kind](address)
+    from contextpool.triples.sources.tables import TABLES
+
+    return TABLES[kind](address)
+
+
+def _nothing_in(address: Address) -> str:
+    if address.kind == "tsv":
+        return f"{address.place}: the file holds no triples. Expected lines of head TAB relation TAB tail."
+    if "query" in address.options:
+        return f"{address.shown}: the query gives no rows: {address.options['query']}"
+    return f"{address.place or address.text}: it holds no triples, that is no rows of data, or no edges."
+
+
+def _tsv(address: Address) -> Iterator[pa.RecordBatch]:
+    check_options(address, ())
+    line = 1
+    for chunk in chunks_of_lines(address.path):
+        fields = _fields(chunk, address.path, line)  # [3 * lines]
+        places = np.arange(0, len(fields), 3)
+        columns = [fields.take(pa.array(places + column)) for column in range(3)]
+        _refuse_inverses(columns[1], address.path, line)
+        yield pa.RecordBatch.from_arrays(columns, names=list(ROLES))
+        line += len(places)
 
 
 def _fields(chunk: bytes, path: Path, first_line: int) -> pa.StringArray:
@@ -211,7 +190,7 @@ def _line_problem(raw: bytes) -> str | None:
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        return f"byte {error.start + 1} of the line is not UTF-8 (0x{raw[error.start]:02x}). Convert the file to UTF-8."
+        return not_utf8(raw, error)
     columns = text.split("\t")
     if len(columns) != 3:
         plural = "" if len(columns) == 1 else "s"
@@ -219,65 +198,17 @@ def _line_problem(raw: bytes) -> str | None:
             f"{len(columns)} column{plural} instead of 3: {shortened(text)}. "
             "Each line holds head TAB relation TAB tail."
         )
-    for role, label in zip(("head", "relation", "tail"), columns, strict=True):
+    for role, label in zip(ROLES, columns, strict=True):
         problem = label_problem(label)
         if problem:
             return f"the {role} {shortened(label)} {problem}."
     return None
 
 
-def _numbered(
-    fields: pa.StringArray,
-    entity_ids: dict[str, int],
-    relation_ids: dict[str, int],
-    path: Path,
-    first_line: int,
-) -> Ids:
-    """[lines, 3] ids of the fields; new labels are added to the two dictionaries."""
-    encoded = fields.dictionary_encode()
-    codes = encoded.indices.to_numpy().reshape(-1, 3)
-    labels: list[str] = encoded.dictionary.to_pylist()
-    heads = _code_map(codes[:, [0, 2]], labels, entity_ids)
-    relation_codes = np.unique(codes[:, 1])
-    for code in relation_codes.tolist():
-        problem = relation_problem(labels[code])
-        if problem:
-            line = first_line + int(np.flatnonzero(codes[:, 1] == code)[0])
-            raise TripleFileError(path, line, f"the relation {shortened(labels[code])} {problem}. Rename it.")
-    relations = _code_map(codes[:, 1], labels, relation_ids)
-    return np.stack([heads[codes[:, 0]], relations[codes[:, 1]], heads[codes[:, 2]]], axis=1)
-
-
-def _check_relations(fields: pa.StringArray, path: Path, first_line: int) -> None:
-    """Refuse a relation label that is ours, naming its first line."""
-    encoded = fields.take(pa.array(np.arange(1, len(fields), 3))).dictionary_encode()
-    for code, label in enumerate(encoded.dictionary.to_pylist()):
-        problem = relation_problem(label)
-        if problem:
-            line = first_line + int(np.flatnonzero(encoded.indices.to_numpy() == code)[0])
-            raise TripleFileError(path, line, f"the relation {shortened(label)} {problem}. Rename it.")
-
-
-def _code_map(codes: npt.NDArray[np.int32], labels: list[str], ids: dict[str, int]) -> Ids:
-    """[len(labels)] the id of each label that occurs among `codes`; -1 elsewhere."""
-    mapping = np.full(len(labels), -1, dtype=np.int32)
-    for code in np.unique(codes).tolist():
-        mapping[code] = ids.setdefault(labels[code], len(ids))
-    return mapping
-
-
-def sorted_triples(ids: Ids, entity_ids: dict[str, int], relation_ids: dict[str, int]) -> Triples:
-    """Ids by first appearance become ids by sorted label, so that the order of lines leaves no trace."""
-    entities, entity_map = _sorted_vocabulary(entity_ids, "entity")
-    relations, relation_map = _sorted_vocabulary(relation_ids, "relation")
-    if len(ids):
-        ids = np.stack([entity_map[ids[:, 0]], relation_map[ids[:, 1]], entity_map[ids[:, 2]]], axis=1)
-    return Triples(entities, relations, distinct_rows(ids))
-
-
-def _sorted_vocabulary(ids: dict[str, int], kind: str) -> tuple[Vocabulary, Ids]:
-    labels = sorted(ids)
-    mapping = np.empty(len(labels), dtype=np.int32)
-    for position, label in enumerate(labels):
-        mapping[ids[label]] = position
-    return Vocabulary(tuple(labels), kind), mapping
+def _refuse_inverses(relations: pa.StringArray, path: Path, first_line: int) -> None:
+    """A relation that is spelled as an inverse is refused with its first line."""
+    found = pc.index(pc.ends_with(relations, INVERSE_SUFFIX), True).as_py()
+    if found >= 0:
+        label = relations[found].as_py()
+        what = f"the relation {shortened(label)} {relation_problem(label)}. Rename it."
+        raise TripleFileError(path, first_line + found, what)

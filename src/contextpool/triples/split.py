@@ -12,6 +12,8 @@ from scipy.sparse.csgraph import connected_components
 
 from contextpool.errors import ConfigError, DataError
 from contextpool.triples.dataset import Dataset, used_only
+from contextpool.triples.reader import Tell, read_triples
+from contextpool.triples.sources.address import Address, choice
 from contextpool.triples.store import Ids, Triples
 
 Mask = npt.NDArray[np.bool_]
@@ -66,6 +68,33 @@ def split_triples(
                     raise
     held = held_out(triples, valid, test, rng, f"{name}: the graph")
     return Dataset.from_one_graph(name, train=held.graph, valid=held.valid, test=held.test)
+
+
+def source_dataset(address: Address, tell: Tell | None = None) -> Dataset:
+    """The graph of an address, split by its `split` (inductive or transductive) and `seed` (0)."""
+    graph, _ = address.without_split()
+    inductive = choice(address, "split", "inductive", ("inductive", "transductive")) == "inductive"
+    triples = read_triples(graph, tell=tell)
+    dataset = split_triples(triples, inductive=inductive, seed=_seed(address), name=address.text)
+    if tell is not None:
+        tell(_split_told(dataset, len(triples)))
+    return dataset
+
+
+def _seed(address: Address) -> int:
+    value = str(address.options.get("seed", 0))
+    if not value.isdecimal():
+        raise ConfigError(f"{address.text}: seed is {value!r}; it is a whole number, 0 or larger.")
+    return int(value)
+
+
+def _split_told(dataset: Dataset, count: int) -> str:
+    if not dataset.inductive:
+        return f"one graph of {count:,} facts: {len(dataset.inference_test):,} held out for test"
+    return (
+        f"one graph of {count:,} facts, split in two that share no entity: {dataset.kept_share:.0%} of the facts lie "
+        "in one of them, the others run between them and are left out (?split=transductive holds out facts instead)"
+    )
 
 
 def hold_out(triples: Triples, count: int, rng: np.random.Generator) -> Mask:

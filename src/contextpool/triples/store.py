@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from contextpool.errors import DataError
-from contextpool.triples.labels import Vocabulary, check_triple
+from contextpool.errors import DataError, shortened
+from contextpool.triples.labels import Vocabulary, check_triple, problem_in_role
 
 Ids = npt.NDArray[np.int32]
 Triple = tuple[str, str, str]
@@ -36,6 +38,20 @@ class Triples:
         relations = Vocabulary.of((relation for _, relation, _ in rows), "relation")
         ids = [(entities.index[h], relations.index[r], entities.index[t]) for h, r, t in rows]
         return cls(entities, relations, distinct_rows(np.array(ids, dtype=np.int32).reshape(-1, 3)))
+
+    @classmethod
+    def from_numbers(
+        cls, rows: npt.NDArray[np.integer[Any]], entities: Sequence[str], relations: Sequence[str]
+    ) -> Triples:
+        """From rows [T, 3] that another numbering made, and the label of each of its numbers, distinct and checked.
+
+        Ids follow the sorted labels. Labels that are not used stay in the vocabularies; duplicate rows collapse.
+        """
+        names, kinds = Vocabulary.of(entities), Vocabulary.of(relations, "relation")
+        entity = renumbering(Vocabulary(tuple(entities)), names)
+        relation = renumbering(Vocabulary(tuple(relations)), kinds)
+        ids = np.stack([entity[rows[:, 0]], relation[rows[:, 1]], entity[rows[:, 2]]], axis=1)
+        return cls(names, kinds, distinct_rows(ids))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -110,3 +126,32 @@ def union(parts: Iterable[Triples]) -> Triples:
     moved = [part.with_vocabularies(entities, relations).ids for part in parts]
     stacked = np.concatenate(moved) if moved else np.empty((0, 3), dtype=np.int32)
     return Triples(entities, relations, distinct_rows(stacked))
+
+
+def numbered_labels(letter: str, count: int) -> list[str]:
+    """e000 ... e123: labels for what has none, which sort as their numbers do, so ids stay as they are."""
+    width = len(str(max(count - 1, 0)))
+    return [f"{letter}{number:0{width}d}" for number in range(count)]
+
+
+def triples_by_number(
+    rows: npt.NDArray[np.int64], entities: Sequence[str], relations: Sequence[str]
+) -> Triples:
+    """`Triples.from_numbers` for labels that come from elsewhere: each is checked, and that no two are equal."""
+    _refuse_bad_labels("entity", entities)
+    _refuse_bad_labels("relation", relations)
+    return Triples.from_numbers(rows, entities, relations)
+
+
+def _refuse_bad_labels(kind: str, labels: Sequence[Any]) -> None:
+    for number, label in enumerate(labels):
+        is_text = isinstance(label, str)
+        problem = problem_in_role(label, kind) if is_text else f"is a {type(label).__name__}, not a string"
+        if problem:
+            raise DataError(f"{kind} label {number}, {shortened(str(label))}, {problem}. Rename it.")
+    if len(set(labels)) != len(labels):
+        twice = min(label for label, count in Counter(labels).items() if count > 1)
+        raise DataError(
+            f"{len(labels):,} {kind} labels, of which {len(set(labels)):,} differ, such as {shortened(twice)}. "
+            "Rename some."
+        )

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from contextpool.errors import ConfigError, DataError, InputError
-from contextpool.triples.sources import find_address, read_source
-from contextpool.triples.sources.address import SCHEMES, SUFFIXES
+from contextpool.triples.reader import read_triples
+from contextpool.triples.sources.address import SCHEMES, SUFFIXES, find_address
 
 
 def test_the_kind_is_told_by_the_suffix_before_compression():
@@ -27,7 +27,7 @@ def test_names_and_folders_are_no_sources(tmp_path: Path):
 
 def test_a_file_of_unknown_suffix_is_read_strictly(tmp_path: Path):
     (tmp_path / "facts").write_bytes(b"a\tr\tb\n")
-    assert set(read_source(tmp_path / "facts")) == {("a", "r", "b")}
+    assert set(read_triples(tmp_path / "facts")) == {("a", "r", "b")}
 
 
 def test_the_query_is_everything_that_follows():
@@ -57,7 +57,7 @@ def test_other_values_are_percent_decoded_and_prefixes_add_up():
 def test_a_question_mark_in_a_file_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     Path("what?=.tsv").write_bytes(b"a\tr\tb\n")
-    assert set(read_source("what?=.tsv")) == {("a", "r", "b")}
+    assert set(read_triples("what?=.tsv")) == {("a", "r", "b")}
 
 
 def test_every_scheme_is_known():
@@ -108,7 +108,7 @@ WRONG = [
 @pytest.mark.parametrize(("text", "said"), WRONG)
 def test_what_cannot_be_meant_is_refused(text: str, said: str):
     with pytest.raises(ConfigError) as refused:
-        read_source(text)
+        read_triples(text)
     assert said in str(refused.value)
     assert "secret" not in str(refused.value)
 
@@ -116,14 +116,14 @@ def test_what_cannot_be_meant_is_refused(text: str, said: str):
 @pytest.mark.parametrize("suffix", [*SUFFIXES, ".csv.gz"])
 def test_a_missing_file_is_told_as_such(suffix: str, tmp_path: Path):
     with pytest.raises(InputError, match="no such file"):
-        read_source(tmp_path / f"nothing{suffix}")
+        read_triples(tmp_path / f"nothing{suffix}")
 
 
 def test_an_option_said_twice(tmp_path: Path):
     with pytest.raises(ConfigError, match="Say it once"):
-        read_source("facts.csv?header=no", header="yes")
+        read_triples("facts.csv?header=no", header="yes")
 
 
 def test_what_is_no_source_at_all():
     with pytest.raises(DataError, match=r"builtins.list is no source of triples.*Graph.from_triples"):
-        read_source([("a", "r", "b")])
+        read_triples([("a", "r", "b")])

@@ -10,7 +10,7 @@ import pytest
 
 from command_line import run
 from contextpool.errors import ConfigError, DataError, MissingExtraError
-from contextpool.triples.sources import read_source
+from contextpool.triples.reader import read_triples
 from triples.sources.bolt_server import Answer, BoltServer, Structure
 
 pytest.importorskip("neo4j", reason="the neo4j extra is not installed")
@@ -40,18 +40,18 @@ def server() -> Iterator[BoltServer]:
 
 @pytest.mark.parametrize("scheme", ["bolt", "neo4j"])
 def test_rows_become_facts(server: BoltServer, scheme: str):
-    assert set(read_source(f"{scheme}://127.0.0.1:{server.port}?query={QUERY}")) == FACTS
+    assert set(read_triples(f"{scheme}://127.0.0.1:{server.port}?query={QUERY}")) == FACTS
     ((query, beside),) = [asked for asked in server.asked if asked[0] == QUERY]
     assert (query, beside["mode"]) == (QUERY, "r")
 
 
 def test_the_database_is_the_path(server: BoltServer):
-    assert set(read_source(f"bolt://127.0.0.1:{server.port}/movies", query=QUERY)) == FACTS
+    assert set(read_triples(f"bolt://127.0.0.1:{server.port}/movies", query=QUERY)) == FACTS
     assert server.asked[-1][1]["db"] == "movies"
 
 
 def test_records_come_in_portions(server: BoltServer):
-    assert len(read_source(f"bolt://127.0.0.1:{server.port}?query=many")) == 2_500
+    assert len(read_triples(f"bolt://127.0.0.1:{server.port}?query=many")) == 2_500
     assert server.pulls == 3
 
 
@@ -59,10 +59,10 @@ def test_the_password_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch
     with BoltServer({QUERY: Answer(COLUMNS, FILM)}, password="open sesame").running() as guarded:
         place = f"bolt://me@127.0.0.1:{guarded.port}"
         monkeypatch.setenv("NEO4J_PASSWORD", "open sesame")
-        assert set(read_source(f"{place}?query={QUERY}")) == FACTS
+        assert set(read_triples(f"{place}?query={QUERY}")) == FACTS
         monkeypatch.setenv("NEO4J_PASSWORD", "wrong words")
         with pytest.raises(DataError, match=r"refuses the user 'me'.*NEO4J_PASSWORD") as refused:
-            read_source(f"{place}?query={QUERY}")
+            read_triples(f"{place}?query={QUERY}")
         assert "wrong words" not in str(refused.value)
 
 
@@ -70,7 +70,7 @@ def test_the_password_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch
     ("query", "said"),
     [
         ("MATCH nonsense", "the server says: "),
-        ("two", r"returns 2 columns \(a, b\)"),
+        ("two", r"gives 2 columns \(a, b\)"),
         ("none", "gives no rows"),
         ("nodes", r"row 2 of the query: the head is <Node.*a Node; labels are text.*Return properties"),
         ("null", "row 2 of the query: the relation is missing"),
@@ -80,27 +80,27 @@ def test_the_password_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch
 )
 def test_what_cannot_be_taken_is_named(server: BoltServer, query: str, said: str):
     with pytest.raises(DataError, match=rf"127\.0\.0\.1:{server.port}: .*{said}"):
-        read_source(f"bolt://127.0.0.1:{server.port}?query={query}")
+        read_triples(f"bolt://127.0.0.1:{server.port}?query={query}")
 
 
 def test_a_server_that_is_not_there(server: BoltServer):
     with BoltServer({}).running() as gone:
         pass
     with pytest.raises(DataError, match="does not answer"):
-        read_source(f"bolt://127.0.0.1:{gone.port}?query={QUERY}")
+        read_triples(f"bolt://127.0.0.1:{gone.port}?query={QUERY}")
 
 
 def test_addresses_that_say_too_little(server: BoltServer):
     with pytest.raises(ConfigError, match="which server"):
-        read_source(f"neo4j:?query={QUERY}")
+        read_triples(f"neo4j:?query={QUERY}")
     with pytest.raises(ConfigError, match=r"which facts\?.*\?query=MATCH"):
-        read_source(f"bolt://127.0.0.1:{server.port}")
+        read_triples(f"bolt://127.0.0.1:{server.port}")
 
 
 def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(__import__("sys").modules, "neo4j", None)
     with pytest.raises(MissingExtraError, match=r"contextpool\[neo4j\]"):
-        read_source("bolt://127.0.0.1:1?query=q")
+        read_triples("bolt://127.0.0.1:1?query=q")
 
 
 def test_the_command_line_takes_it(
@@ -108,4 +108,4 @@ def test_the_command_line_takes_it(
 ):
     source, target = f"bolt://127.0.0.1:{server.port}?query={QUERY}", tmp_path / "film.tsv"
     assert run(["data", "convert", source, str(target)], capsys, monkeypatch).code == 0
-    assert set(read_source(target)) == FACTS
+    assert set(read_triples(target)) == FACTS

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contextpool.errors import ConfigError
-from contextpool.triples.sources.iris import Shortener, checked_prefixes, merged
+from contextpool.triples.sources.rdf import Shortener, checked_prefixes, merged
 
 
 def test_the_longest_namespace_wins():

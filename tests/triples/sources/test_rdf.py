@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contextpool.errors import ConfigError, DataError, MissingExtraError, TripleFileError, UnknownNameError
-from contextpool.triples.sources import read_source
+from contextpool.triples.reader import read_triples
 
 oxigraph = pytest.importorskip("pyoxigraph", reason="the rdf extra is not installed")
 
@@ -51,31 +51,31 @@ def turtle(tmp_path: Path) -> Path:
 
 def test_literals_are_left_out_and_it_is_told(turtle: Path):
     told: list[str] = []
-    assert set(read_source(turtle, tell=told.append)) == KNOWN
+    assert set(read_triples(turtle, tell=told.append)) == KNOWN
     assert told == ["left out 3 facts that have a literal as their object (literals=keep keeps them); 4 stay"]
 
 
 def test_literals_kept(turtle: Path):
-    assert set(read_source(f"{turtle}?literals=keep")) == KNOWN | SAID
+    assert set(read_triples(f"{turtle}?literals=keep")) == KNOWN | SAID
 
 
 def test_blank_nodes_left_out(turtle: Path):
-    assert set(read_source(turtle, blank="drop")) == {("ex:alice", "ex:knows", "ex:bob")}
+    assert set(read_triples(turtle, blank="drop")) == {("ex:alice", "ex:knows", "ex:bob")}
 
 
 def test_two_readings_name_nameless_nodes_alike(turtle: Path):
-    assert set(read_source(turtle)) == set(read_source(turtle))
+    assert set(read_triples(turtle)) == set(read_triples(turtle))
 
 
 def test_a_nameless_node_takes_no_name_of_the_file(tmp_path: Path):
     (tmp_path / "x.ttl").write_text("@prefix : <http://e/> . :a :r [] . _:g1 :r :a .")
-    assert set(read_source(tmp_path / "x.ttl")) == {(":a", ":r", "_:g2"), ("_:g1", ":r", ":a")}
+    assert set(read_triples(tmp_path / "x.ttl")) == {(":a", ":r", "_:g2"), ("_:g1", ":r", ":a")}
 
 
 def test_iris_in_full_and_by_given_prefixes(turtle: Path):
-    full = set(read_source(turtle, shorten=False, blank="drop"))
+    full = set(read_triples(turtle, shorten=False, blank="drop"))
     assert full == {("http://ex.org/alice", "http://ex.org/knows", "http://ex.org/bob")}
-    given_prefix = set(read_source(f"{turtle}?prefix=me:http://ex.org/&blank=drop"))
+    given_prefix = set(read_triples(f"{turtle}?prefix=me:http://ex.org/&blank=drop"))
     assert given_prefix == {("me:alice", "me:knows", "me:bob")}
 
 
@@ -98,7 +98,7 @@ def test_every_format_gives_the_same_facts(turtle: Path, suffix: str, form: str,
     (tmp_path / f"again{suffix}.gz").write_bytes(gzip.compress(written))
     prefixes = {"ex": "http://ex.org/", "xsd": "http://www.w3.org/2001/XMLSchema#"}
     for name in (f"again{suffix}", f"again{suffix}.gz"):
-        read = read_source(tmp_path / name, literals="keep", prefixes=prefixes)
+        read = read_triples(tmp_path / name, literals="keep", prefixes=prefixes)
         assert {fact for fact in read if "_:" not in "".join(fact)} == {KNOWN_NAMED, *SAID}
         assert len(read) == len(KNOWN | SAID)
 
@@ -109,7 +109,7 @@ KNOWN_NAMED = ("ex:alice", "ex:knows", "ex:bob")
 def test_named_graphs(tmp_path: Path):
     path = tmp_path / "graphs.trig"
     path.write_text(TRIG)
-    tails = lambda **options: {tail for _, _, tail in read_source(path, **options)}  # noqa: E731
+    tails = lambda **options: {tail for _, _, tail in read_triples(path, **options)}  # noqa: E731
     assert tails() == {"ex:b", "ex:c", "ex:d"}
     assert tails(graph="default") == {"ex:b"}
     assert tails(graph="http://ex.org/g2") == {"ex:b", "ex:d"}
@@ -137,7 +137,7 @@ def test_what_cannot_be_taken_is_named(name: str, tmp_path: Path):
     file, text, kind, said = BAD[name]
     (tmp_path / file).write_text(text)
     with pytest.raises(kind) as refused:
-        read_source(tmp_path / file)
+        read_triples(tmp_path / file)
     assert said in str(refused.value)
     assert file in str(refused.value)
 
@@ -145,13 +145,13 @@ def test_what_cannot_be_taken_is_named(name: str, tmp_path: Path):
 def test_the_line_of_a_syntax_error(tmp_path: Path):
     (tmp_path / "x.nt").write_text("<http://a> <http://b> <http://c> .\n<http://a> nonsense\n")
     with pytest.raises(TripleFileError) as refused:
-        read_source(tmp_path / "x.nt")
+        read_triples(tmp_path / "x.nt")
     assert refused.value.line == 2
 
 
 def test_a_base_makes_relative_iris_whole(tmp_path: Path):
     (tmp_path / "x.ttl").write_text("<a> <b> <c> .")
-    assert set(read_source(tmp_path / "x.ttl", base="http://e/")) == {
+    assert set(read_triples(tmp_path / "x.ttl", base="http://e/")) == {
         ("http://e/a", "http://e/b", "http://e/c")
     }
 
@@ -159,13 +159,13 @@ def test_a_base_makes_relative_iris_whole(tmp_path: Path):
 def test_a_damaged_file(tmp_path: Path, turtle: Path):
     (tmp_path / "cut.ttl.gz").write_bytes(gzip.compress(turtle.read_bytes())[:-12])
     with pytest.raises(DataError, match=r"cut\.ttl\.gz"):
-        read_source(tmp_path / "cut.ttl.gz")
+        read_triples(tmp_path / "cut.ttl.gz")
 
 
 @pytest.mark.parametrize("options", [{"literals": "some"}, {"blank": "yes"}, {"shorten": "maybe"}])
 def test_options_out_of_range(turtle: Path, options: dict[str, str]):
     with pytest.raises(ConfigError, match=next(iter(options))):
-        read_source(turtle, **options)
+        read_triples(turtle, **options)
 
 
 _NAMES = st.sampled_from(["a", "b", "a/b", "x:y", "#"])
@@ -181,7 +181,7 @@ def test_shortening_loses_no_fact(
 ):
     path = tmp_path_factory.mktemp("nt") / "x.nt"
     path.write_text("".join(" ".join(f"<http://e/{name}>" for name in fact) + " .\n" for fact in facts))
-    read = read_source(path, prefixes=prefixes)
+    read = read_triples(path, prefixes=prefixes)
     assert len(read) == len(set(facts))
     assert {tuple(_long(label, prefixes) for label in fact) for fact in read} == {
         tuple(f"http://e/{name}" for name in fact) for fact in facts
@@ -196,7 +196,7 @@ def _long(label: str, prefixes: dict[str, str]) -> str:
 def test_the_extra_is_named_where_it_is_missing(turtle: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(__import__("sys").modules, "pyoxigraph", None)
     with pytest.raises(MissingExtraError, match=r"contextpool\[rdf\]"):
-        read_source(turtle)
+        read_triples(turtle)
 
 
 def test_the_brick_schema():
@@ -207,7 +207,7 @@ def test_the_brick_schema():
     file = Path(found.origin).parent / "ontologies" / "1.4" / "Brick.ttl"
     if not file.is_file():
         pytest.skip("this version of brickschema ships no Brick 1.4")
-    whole = read_source(file, literals="keep")
+    whole = read_triples(file, literals="keep")
     assert len(whole) == 60_604
     assert len(whole) == len(set(oxigraph.parse(path=str(file))))
     assert "brick:hasTag" in whole.relations

@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contextpool.errors import ConfigError, DataError, MissingExtraError
-from contextpool.triples.sources import find_address, read_source, sql
+from contextpool.triples.reader import read_triples
+from contextpool.triples.sources import sql
+from contextpool.triples.sources.address import find_address
 from support import Triple, random_triples
 
 FACTS = {("alice", "follows", "bob"), ("bob", "follows", "carol"), ("alice", "likes", "7")}
@@ -32,13 +34,13 @@ def shop(tmp_path: Path) -> Path:
 
 
 def test_sqlite(shop: Path):
-    assert set(read_source(f"sqlite:{shop}?query={SELECT}")) == FACTS
-    assert set(read_source(f"sqlite:{shop}", query=f"{SELECT};")) == FACTS
+    assert set(read_triples(f"sqlite:{shop}?query={SELECT}")) == FACTS
+    assert set(read_triples(f"sqlite:{shop}", query=f"{SELECT};")) == FACTS
 
 
 def test_integers_are_labels_in_decimals(tmp_path: Path):
     path = database(tmp_path / "x.db", [("1", "r", 2), ("2", "r", 1)])
-    assert set(read_source(f"sqlite:{path}?query=SELECT CAST(who AS INTEGER), how, whom FROM facts")) == {
+    assert set(read_triples(f"sqlite:{path}?query=SELECT CAST(who AS INTEGER), how, whom FROM facts")) == {
         ("1", "r", "2"),
         ("2", "r", "1"),
     }
@@ -48,7 +50,7 @@ def test_integers_are_labels_in_decimals(tmp_path: Path):
 def test_sqlite_gives_back_what_was_stored(tmp_path_factory: pytest.TempPathFactory, seed: int):
     facts: list[Triple] = random_triples(seed)
     path = database(tmp_path_factory.mktemp("db") / "x.db", facts)
-    assert set(read_source(f"sqlite:{path}?query=SELECT * FROM facts")) == set(facts)
+    assert set(read_triples(f"sqlite:{path}?query=SELECT * FROM facts")) == set(facts)
 
 
 @pytest.mark.parametrize(
@@ -68,21 +70,21 @@ def test_sqlite_gives_back_what_was_stored(tmp_path_factory: pytest.TempPathFact
 def test_sqlite_refuses(shop: Path, query: str, said: str):
     before = shop.read_bytes()
     with pytest.raises(DataError, match=said):
-        read_source(f"sqlite:{shop}?query={query}")
+        read_triples(f"sqlite:{shop}?query={query}")
     assert shop.read_bytes() == before
 
 
 def test_without_a_query_the_address_is_completed(shop: Path):
     with pytest.raises(ConfigError, match=r"sqlite:.*\?query=SELECT head, relation, tail FROM facts"):
-        read_source(f"sqlite:{shop}")
+        read_triples(f"sqlite:{shop}")
 
 
 def test_a_file_that_is_no_database(tmp_path: Path):
     (tmp_path / "x.db").write_text("certainly not a database, although long enough to be one" * 20)
     with pytest.raises(DataError, match="SQLite says: file is not a database"):
-        read_source(f"sqlite:{tmp_path / 'x.db'}?query=SELECT * FROM facts")
+        read_triples(f"sqlite:{tmp_path / 'x.db'}?query=SELECT * FROM facts")
     with pytest.raises(DataError, match="no such file"):
-        read_source(f"sqlite:{tmp_path / 'y.db'}?query=SELECT * FROM facts")
+        read_triples(f"sqlite:{tmp_path / 'y.db'}?query=SELECT * FROM facts")
 
 
 def test_duckdb_on_its_own_files_and_on_others(tmp_path: Path):
@@ -96,7 +98,7 @@ def test_duckdb_on_its_own_files_and_on_others(tmp_path: Path):
         f"duckdb:{tmp_path / 'x.duckdb'}?query=SELECT * FROM facts",
         f"duckdb:?query=SELECT * FROM '{tmp_path / 'facts.parquet'}'",
     ):
-        assert set(read_source(source)) == {("a", "r", "7"), ("b", "r", "8")}
+        assert set(read_triples(source)) == {("a", "r", "7"), ("b", "r", "8")}
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,7 @@ def test_duckdb_on_its_own_files_and_on_others(tmp_path: Path):
 def test_duckdb_refuses(query: str, said: str):
     pytest.importorskip("duckdb", reason="the sql extra is not installed")
     with pytest.raises(DataError, match=said):
-        read_source(f"duckdb:?query={query}")
+        read_triples(f"duckdb:?query={query}")
 
 
 @pytest.mark.parametrize(
@@ -136,7 +138,7 @@ def test_a_missing_extension_says_how_to_get_it(
 
     monkeypatch.setattr(duckdb, "connect", without_extensions)
     with pytest.raises(DataError, match=rf"extension is not on this machine.*INSTALL .*{instead}"):
-        read_source(source.format(shop=shop))
+        read_triples(source.format(shop=shop))
 
 
 def test_an_attached_database_is_asked_in_its_own_sql(shop: Path, monkeypatch: pytest.MonkeyPatch):
@@ -155,11 +157,11 @@ def test_an_attached_database_is_asked_in_its_own_sql(shop: Path, monkeypatch: p
 
     monkeypatch.setattr(sql, "_connected", lambda address, place: Connection())
     monkeypatch.setattr(
-        sql, "_answer", lambda address, connection, query, rest: connection.execute(query, rest)
+        sql, "_answer", lambda address, connection, query, rest: connection.execute(query, rest) or []
     )
     address = find_address("postgres:host=h options='-c x=1'?query=SELECT 'it''s', r, t FROM f")
     assert address is not None
-    sql.read_postgres(address)
+    list(sql.QUERIES["postgres"](address))
     assert sent == [
         ("LOAD postgres", []),
         ("ATTACH 'host=h options=''-c x=1''' AS source (TYPE postgres, READ_ONLY)", []),
@@ -170,4 +172,4 @@ def test_an_attached_database_is_asked_in_its_own_sql(shop: Path, monkeypatch: p
 def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(__import__("sys").modules, "duckdb", None)
     with pytest.raises(MissingExtraError, match=r"contextpool\[sql\]"):
-        read_source("duckdb:?query=SELECT 1, 2, 3")
+        read_triples("duckdb:?query=SELECT 1, 2, 3")

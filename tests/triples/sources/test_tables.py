@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import contextpool as cp
 from contextpool.errors import ConfigError, DataError, TripleFileError
 from contextpool.triples.labels import label_problem, relation_problem
-from contextpool.triples.sources import read_source
+from contextpool.triples.reader import read_triples
 
 FACTS = [("a", "r", "b"), ("b", "s", "a"), ("007", "r", "NA")]
 TABLE = pa.table(
@@ -49,9 +49,9 @@ def written(tmp_path: Path, kind: str, table: pa.Table) -> Path:
 @pytest.mark.parametrize("kind", ["csv", "parquet", "feather", "arrows"])
 def test_columns_by_name_and_by_position(tmp_path: Path, kind: str):
     path = written(tmp_path, kind, TABLE)
-    assert set(read_source(f"{path}?columns=who,how,whom")) == set(FACTS)
-    assert set(read_source(f"{path}?columns=2,3,1")) == set(FACTS)
-    assert set(read_source(path, columns=("who", 3, "whom"))) == set(FACTS)
+    assert set(read_triples(f"{path}?columns=who,how,whom")) == set(FACTS)
+    assert set(read_triples(f"{path}?columns=2,3,1")) == set(FACTS)
+    assert set(read_triples(path, columns=("who", 3, "whom"))) == set(FACTS)
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "feather"])
@@ -60,28 +60,28 @@ def test_columns_by_name_and_by_position(tmp_path: Path, kind: str):
 )
 def test_customary_names_need_no_word(tmp_path: Path, kind: str, names: str):
     table = pa.table(list(zip(*FACTS, strict=True)), names=names.split()).select([2, 0, 1])
-    assert set(read_source(written(tmp_path, kind, table))) == set(FACTS)
+    assert set(read_triples(written(tmp_path, kind, table))) == set(FACTS)
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "feather"])
 def test_names_that_say_nothing_are_an_error_that_lists_them(tmp_path: Path, kind: str):
     with pytest.raises(DataError, match=r"'note', 'whom', 'who', 'how'.*columns=who,how,whom"):
-        read_source(written(tmp_path, kind, TABLE))
+        read_triples(written(tmp_path, kind, TABLE))
     with pytest.raises(DataError, match=r"'hou' is unknown \(4 known, closest"):
-        read_source(written(tmp_path, kind, TABLE), columns="who,hou,whom")
+        read_triples(written(tmp_path, kind, TABLE), columns="who,hou,whom")
     with pytest.raises(DataError, match="no column 4"):
-        read_source(written(tmp_path, kind, TABLE), columns="0,1,4")
+        read_triples(written(tmp_path, kind, TABLE), columns="0,1,4")
     with pytest.raises(ConfigError, match="name three"):
-        read_source(written(tmp_path, kind, TABLE), columns="0,1")
+        read_triples(written(tmp_path, kind, TABLE), columns="0,1")
 
 
 def test_integers_are_labels_in_decimals(tmp_path: Path):
     table = pa.table(
         {"head": [7, 8], "relation": ["r", "s"], "tail": pa.array(["8", "x"]).dictionary_encode()}
     )
-    assert set(read_source(written(tmp_path, "parquet", table))) == {("7", "r", "8"), ("8", "s", "x")}
+    assert set(read_triples(written(tmp_path, "parquet", table))) == {("7", "r", "8"), ("8", "s", "x")}
     np.save(tmp_path / "ids.npy", np.array([[0, 1, 2], [2, 1, 0]]))
-    assert set(read_source(tmp_path / "ids.npy")) == {("0", "1", "2"), ("2", "1", "0")}
+    assert set(read_triples(tmp_path / "ids.npy")) == {("0", "1", "2"), ("2", "1", "0")}
 
 
 @pytest.mark.parametrize(
@@ -98,31 +98,31 @@ def test_what_is_no_label(tmp_path: Path, column: pa.Array, said: str):
     table = pa.table({"head": ["a", "b"], "relation": ["r", "r"], "tail": column})
     for kind in ("parquet", "arrows"):
         with pytest.raises(DataError) as refused:
-            read_source(written(tmp_path, kind, table))
+            read_triples(written(tmp_path, kind, table))
         assert said in str(refused.value)
 
 
 def test_a_row_is_named_across_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("contextpool.triples.sources.tables.BATCH_ROWS", 2)
+    monkeypatch.setattr("contextpool.triples.sources.tables.TABLE_ROWS", 2)
     table = pa.table({"head": list("abcde"), "relation": ["r"] * 4 + ["q^-1"], "tail": list("abcde")})
     with pytest.raises(DataError, match=r"row 4 \(from 0\): the relation 'q\^-1' ends in"):
-        read_source(written(tmp_path, "parquet", table))
+        read_triples(written(tmp_path, "parquet", table))
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow", "npy"])
 def test_bytes_that_are_something_else(tmp_path: Path, suffix: str):
     (tmp_path / f"x.{suffix}").write_bytes(b"this is no such file at all, whatever its name says")
     with pytest.raises(DataError, match=rf"x\.{suffix}: this is n"):
-        read_source(tmp_path / f"x.{suffix}")
+        read_triples(tmp_path / f"x.{suffix}")
 
 
 def test_an_archive_of_objects_is_never_unpickled(tmp_path: Path):
     np.save(tmp_path / "x.npy", np.array([[object()] * 3]), allow_pickle=True)
     with pytest.raises(DataError, match="not a readable"):
-        read_source(tmp_path / "x.npy")
+        read_triples(tmp_path / "x.npy")
     np.save(tmp_path / "y.npy", np.zeros((2, 3)))
     with pytest.raises(DataError, match=r"float64 \[2, 3\]"):
-        read_source(tmp_path / "y.npy")
+        read_triples(tmp_path / "y.npy")
 
 
 # What a CSV file holds, its options, and the facts it means or the words its error has to contain.
@@ -158,10 +158,10 @@ def test_csv_as_it_stands_or_a_named_error(name: str, tmp_path: Path):
     for path, stored in ((tmp_path / "x.csv", data), (tmp_path / "x.csv.gz", gzip.compress(data))):
         path.write_bytes(stored)
         if isinstance(meant, set):
-            assert set(read_source(path, **options)) == meant
+            assert set(read_triples(path, **options)) == meant
             continue
         with pytest.raises((DataError, ConfigError)) as refused:
-            read_source(path, **options)
+            read_triples(path, **options)
         assert str(meant) in str(refused.value)
 
 
@@ -169,7 +169,7 @@ def test_a_csv_file_cut_short(tmp_path: Path):
     whole = gzip.compress(b"head,relation,tail\n" + b"".join(b"e%d,r,b\n" % n for n in range(5_000)))
     (tmp_path / "x.csv.gz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match="cannot be read to its end"):
-        read_source(tmp_path / "x.csv.gz")
+        read_triples(tmp_path / "x.csv.gz")
 
 
 _LABELS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)
@@ -189,34 +189,34 @@ def test_csv_gives_back_what_was_written_or_refuses_it(
         for h, r, t in facts
     )
     if fine:
-        assert set(read_source(path)) == set(facts)
+        assert set(read_triples(path)) == set(facts)
     else:
         with pytest.raises((DataError, TripleFileError)):
-            read_source(path)
+            read_triples(path)
 
 
 def test_data_frames():
     frame = pd.DataFrame(FACTS, columns=["who", "how", "whom"], index=[3, 5, 9])
-    assert set(read_source(frame, columns="who,how,whom")) == set(FACTS)
-    assert set(read_source(pd.DataFrame(FACTS), columns=(0, 1, 2))) == set(FACTS)
+    assert set(read_triples(frame, columns="who,how,whom")) == set(FACTS)
+    assert set(read_triples(pd.DataFrame(FACTS), columns=(0, 1, 2))) == set(FACTS)
     assert set(cp.read_graph(frame.astype("category"), columns=("who", "how", "whom")).triples) == set(FACTS)
-    assert set(read_source(pa.table(list(zip(*FACTS, strict=True)), names=["h", "r", "t"]))) == set(FACTS)
+    assert set(read_triples(pa.table(list(zip(*FACTS, strict=True)), names=["h", "r", "t"]))) == set(FACTS)
 
 
 def test_data_frames_that_hold_no_labels():
     frame = pd.DataFrame({"head": ["a", None], "relation": "r", "tail": [1, 2]})
     with pytest.raises(DataError, match=r"the DataFrame: row 1 \(from 0\): the head is missing"):
-        read_source(frame)
+        read_triples(frame)
     with pytest.raises(DataError, match="several kinds"):
-        read_source(pd.DataFrame({"head": ["a", 5], "relation": "r", "tail": [1, 2]}))
+        read_triples(pd.DataFrame({"head": ["a", 5], "relation": "r", "tail": [1, 2]}))
     with pytest.raises(DataError, match="the tail column is double"):
-        read_source(pd.DataFrame({"head": ["a", "b"], "relation": "r", "tail": [0.5, 1.5]}))
+        read_triples(pd.DataFrame({"head": ["a", "b"], "relation": "r", "tail": [0.5, 1.5]}))
 
 
 def test_networks_by_key_and_by_attribute():
     keyed = nx.MultiDiGraph()
     keyed.add_edges_from([("a", "b", "r"), ("a", "b", "s"), (7, "b", "r")])
-    assert set(read_source(keyed)) == {("a", "r", "b"), ("a", "s", "b"), ("7", "r", "b")}
+    assert set(read_triples(keyed)) == {("a", "r", "b"), ("a", "s", "b"), ("7", "r", "b")}
     plain = nx.DiGraph()
     plain.add_edge("a", "b", kind="r")
     assert set(cp.read_graph(plain, relation="kind").triples) == {("a", "r", "b")}
@@ -243,7 +243,7 @@ def _network(of: Any, *edges: Any, **attributes: str) -> Any:
 )
 def test_networks_that_cannot_be_taken(network: Any, options: dict[str, str], said: str):
     with pytest.raises((DataError, ConfigError)) as refused:
-        read_source(network, **options)
+        read_triples(network, **options)
     assert said in str(refused.value)
 
 
@@ -261,4 +261,4 @@ def test_whatever_speaks_arrow_is_a_table():
     table = pa.table(
         [pa.array(column, pa.string_view()) for column in zip(*FACTS, strict=True)], names=["s", "p", "o"]
     )
-    assert set(read_source(OnlyArrow(table))) == set(FACTS)
+    assert set(read_triples(OnlyArrow(table))) == set(FACTS)

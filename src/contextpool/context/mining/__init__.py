@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from contextpool.context.cooccurrence import Cooccurrence
-from contextpool.errors import ConfigError, DataError
+from contextpool.errors import ConfigError
+from contextpool.triples.sources.address import Address, parse_address
 
 Engine = Literal["memory", "disk", "duckdb", "spark"]
 DEFAULT_MEMORY = 1 << 30
@@ -25,7 +26,7 @@ class Mined:
 
 
 def mine_counts(
-    path: str | Path,
+    source: str | Path | Address,
     engine: Engine = "memory",
     *,
     memory: int = DEFAULT_MEMORY,
@@ -33,40 +34,39 @@ def mine_counts(
     temp: str | Path | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Mined:
-    """Co-occurrence counts of a triple file (`mining.source` says which formats), the same from each engine.
+    """Co-occurrence counts of a file (`triples.reader` says which forms), the same from each engine.
 
     `memory` in bytes bounds what disk, DuckDB and Spark hold beside the interpreter and the counts; `temp` is
     where they spill; `master` is Spark's URL. `progress` hears (done, of): rows on disk, else statements.
     """
-    path, folder = Path(path), None if temp is None else Path(temp)
+    address = source if isinstance(source, Address) else parse_address(source)
+    folder = None if temp is None else Path(temp)
     if engine not in get_args(Engine):
         raise ConfigError(f"engine is {engine!r}; it is one of {', '.join(get_args(Engine))}.")
     if master is not None and engine != "spark":
         raise ConfigError(f"a master URL is Spark's; the engine is {engine!r}. Use --engine spark.")
     if folder is not None and not folder.is_dir():
         raise ConfigError(f"{folder}: there is no such folder for temporary files.")
-    counts, rows = _run(path, engine, memory, master, folder, progress)
-    if rows == 0:
-        raise DataError(f"{path}: the file holds no triples. Expected head, relation and tail in each row.")
+    counts, rows = _run(address, engine, memory, master, folder, progress)
     return Mined(counts, rows, engine)
 
 
 def _run(
-    path: Path, engine: Engine, memory: int, master: str | None, folder: Path | None,
+    address: Address, engine: Engine, memory: int, master: str | None, folder: Path | None,
     progress: Callable[[int, int], None],
 ) -> tuple[Cooccurrence, int]:  # fmt: skip
     if engine == "disk":
         from contextpool.context.mining.disk import mine_on_disk
 
-        return mine_on_disk(path, memory, folder, progress)
+        return mine_on_disk(address, memory, folder, progress)
     if engine == "duckdb":
         from contextpool.context.mining.sql import mine_with_duckdb
 
-        return mine_with_duckdb(path, memory, folder, progress)
+        return mine_with_duckdb(address, memory, folder, progress)
     if engine == "spark":
         from contextpool.context.mining.sql import mine_with_spark
 
-        return mine_with_spark(path, memory, master, folder, progress)
+        return mine_with_spark(address, memory, master, folder, progress)
     from contextpool.context.mining.memory import mine_in_memory
 
-    return mine_in_memory(path)
+    return mine_in_memory(address)

@@ -1,4 +1,4 @@
-"""Relations numbered as they are met, and counts by those numbers turned into counts by sorted label.
+"""What every engine shares: ids within bounds, relations numbered as they are met, counts by sorted label.
 
 A stream does not know R before its end, so relation k is `2 k` as it stands and `2 k + 1` inverted until then.
 """
@@ -6,14 +6,48 @@ A stream does not know R before its end, so relation k is `2 k` as it stands and
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from contextpool.context.cooccurrence import Cooccurrence, Counts, check_relation_count
-from contextpool.context.mining.source import MAX_RELATION_ID
+from contextpool.errors import DataError
 from contextpool.graph.relations import RelationVocabulary
+from contextpool.triples.labels import ROLES
+from contextpool.triples.reader import batches
+from contextpool.triples.sources.address import Address
+
+MAX_ENTITY_ID = 2**46 - 1
+MAX_RELATION_ID = 2**20 - 1
+
+
+def mining_batches(address: Address) -> Iterator[pa.RecordBatch]:
+    """As the reader gives them; ids are checked to be small enough to be packed into one number with a relation."""
+    row = 0
+    for batch in batches(address):
+        if holds_ids(batch):
+            _check_ids(batch, address, row)
+        yield batch
+        row += batch.num_rows
+
+
+def holds_ids(batch: pa.RecordBatch) -> bool:
+    """Whether the columns are integers rather than labels."""
+    return bool(pa.types.is_integer(batch.schema.types[0]))
+
+
+def _check_ids(batch: pa.RecordBatch, address: Address, first: int) -> None:
+    for role, column in zip(ROLES, batch.columns, strict=True):
+        ids: npt.NDArray[np.int64] = column.to_numpy()
+        most = MAX_RELATION_ID if role == "relation" else MAX_ENTITY_ID
+        if len(ids) and (ids.min() < 0 or ids.max() > most):
+            at = int(np.flatnonzero((ids < 0) | (ids > most))[0])
+            raise DataError(
+                f"{address.text}: row {first + at:,} (from 0): the {role} id {ids[at]} is not in 0 ... {most:,}. "
+                "Are columns swapped?"
+            )
 
 
 class RelationCodes:

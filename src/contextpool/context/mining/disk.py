@@ -20,10 +20,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from contextpool.context.cooccurrence import Cooccurrence, Counts, count_rows
-from contextpool.context.mining.codes import RelationCodes, by_sorted_label
-from contextpool.context.mining.source import batches, holds_ids, known_rows, stores_ids
+from contextpool.context.mining.codes import RelationCodes, by_sorted_label, holds_ids, mining_batches
 from contextpool.context.threads import available_threads
 from contextpool.errors import ContextPoolError, DataError
+from contextpool.triples.sources.address import Address, need_file
+from contextpool.triples.sources.tables import known_rows
 
 Progress = Callable[[int, int], None]
 Keys = npt.NDArray[np.int64]
@@ -44,15 +45,15 @@ MAX_SPREAD = 8
 
 
 def mine_on_disk(
-    path: Path, memory: int, folder: Path | None = None, progress: Progress = lambda done, of: None
+    address: Address, memory: int, folder: Path | None = None, progress: Progress = lambda done, of: None
 ) -> tuple[Cooccurrence, int]:
     """Counts and rows read. O(T) time and disk (16 bytes a triple for ids); the folder's files are gone after."""
     codes = RelationCodes()
-    parts = _num_partitions(path, memory)
+    parts = _num_partitions(address, memory)
     with tempfile.TemporaryDirectory(prefix="contextpool-mine-", dir=folder) as temporary:
-        _check_space(path, Path(temporary))
+        _check_space(address, Path(temporary))
         try:
-            rows = _split(path, Path(temporary), parts, codes, progress)
+            rows = _split(address, Path(temporary), parts, codes, progress)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
@@ -67,48 +68,51 @@ def mine_on_disk(
     return by_sorted_label(both, codes.labels, num_entities), rows
 
 
-def _num_partitions(path: Path, memory: int) -> int:
+def _num_partitions(address: Address, memory: int) -> int:
     """So many that each fits its share of the memory."""
     if memory < MIN_MEMORY:
         raise DataError(
             f"--memory is {memory:,} bytes; mining on disk needs {MIN_MEMORY >> 20} MiB at least."
         )
-    wanted = -(-_pair_bytes(path) * SHARE_OF_MEMORY // memory)
+    wanted = -(-_pair_bytes(address) * SHARE_OF_MEMORY // memory)
     return next((prime for prime in PRIMES if prime >= wanted), PRIMES[-1])
 
 
-def _pair_bytes(path: Path) -> int:
+def _pair_bytes(address: Address) -> int:
     """About what all pairs take: exactly for ids; text tells no rows, and is taken for 4 bytes a byte."""
-    rows = known_rows(path)
-    if rows is not None:
-        return 2 * rows * (PAIR_BYTES if stores_ids(path) else LABEL_BYTES)
-    return 4 * path.stat().st_size * (COMPRESSION if path.suffix in (".gz", ".zst") else 1)
+    known = known_rows(address)
+    if known is not None:
+        rows, are_ids = known
+        return 2 * rows * (PAIR_BYTES if are_ids else LABEL_BYTES)
+    compressed = address.path.suffix in (".gz", ".zst")
+    return 4 * need_file(address).stat().st_size * (COMPRESSION if compressed else 1)
 
 
-def _check_space(path: Path, folder: Path) -> None:
-    needed = _pair_bytes(path) if stores_ids(path) else path.stat().st_size
+def _check_space(address: Address, folder: Path) -> None:
+    known = known_rows(address)
+    needed = _pair_bytes(address) if known and known[1] else address.path.stat().st_size
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise ContextPoolError(
-            f"{folder.parent}: mining {path} on disk writes {needed / 1e9:.1f} GB there, and {free / 1e9:.1f} GB "
-            "are free. Name another folder with --temp."
+            f"{folder.parent}: mining {address.text} on disk writes {needed / 1e9:.1f} GB there, and "
+            f"{free / 1e9:.1f} GB are free. Name another folder with --temp."
         )
 
 
-def _split(path: Path, folder: Path, parts: int, codes: RelationCodes, progress: Progress) -> int:
+def _split(address: Address, folder: Path, parts: int, codes: RelationCodes, progress: Progress) -> int:
     """Write every (entity, directed relation) pair of the input to its entity's partition; returns rows read."""
-    rows, total = 0, known_rows(path)
+    rows, known = 0, known_rows(address)
     with ExitStack() as stack:
         ids = [stack.enter_context((folder / f"{part}.ids").open("wb")) for part in range(parts)]
         labels = [_LabelFile(folder / f"{part}.arrow", stack) for part in range(parts)]
-        for batch in batches(path):
+        for batch in mining_batches(address):
             relation = codes.encode(batch.column(1))
             if holds_ids(batch):
                 _write_ids(batch, relation, ids)
             else:
                 _write_labels(batch, relation, labels)
             rows += batch.num_rows
-            progress(rows, 2 * (total or rows))
+            progress(rows, 2 * (known[0] if known else rows))
     return rows
 
 

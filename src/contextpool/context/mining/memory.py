@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from contextpool.context.cooccurrence import Cooccurrence, count_from_columns
-from contextpool.context.mining.codes import RelationCodes, by_sorted_label
-from contextpool.context.mining.source import batches
+from contextpool.context.mining.codes import RelationCodes, by_sorted_label, mining_batches
 from contextpool.errors import DataError
+from contextpool.triples.sources.address import Address
 
 MAX_SPREAD = 2
 """Ids that run past this many times the ends of the triples are renumbered."""
 
 
-def mine_in_memory(path: Path) -> tuple[Cooccurrence, int]:
+def mine_in_memory(address: Address) -> tuple[Cooccurrence, int]:
     """Counts and rows read. About 30 bytes a triple beside the distinct labels."""
     codes = RelationCodes()
     ends: list[pa.Array] = []
     relations: list[npt.NDArray[np.int32]] = []
-    for batch in batches(path):
+    for batch in mining_batches(address):
         relations.append(codes.encode(batch.column(1)))
         ends += [batch.column(0), batch.column(2)]
-    if not relations:
-        return by_sorted_label(np.zeros((0, 0), dtype=np.int64), [], 0), 0
     relation = np.concatenate(relations)
     ids, span = _numbered(ends)  # [2T] head, tail of each batch after the other's
     sizes = [len(part) for part in relations]

@@ -18,10 +18,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from contextpool.context.cooccurrence import Cooccurrence, check_relation_count
-from contextpool.context.mining.codes import by_sorted_label
-from contextpool.context.mining.source import COLUMNS, batches, file_kind
+from contextpool.context.mining.codes import by_sorted_label, mining_batches
 from contextpool.context.threads import available_threads
 from contextpool.errors import ContextPoolError, MissingExtraError
+from contextpool.triples.labels import ROLES
+from contextpool.triples.sources.address import Address
+from contextpool.triples.sources.tables import opened_parquet
 
 Progress = Callable[[int, int], None]
 CODES = """
@@ -53,28 +55,28 @@ ROWS = "SELECT COUNT(*) AS rows_read FROM triples"
 
 
 def mine_with_duckdb(
-    path: Path, memory: int, folder: Path | None = None, progress: Progress = lambda done, of: None
+    address: Address, memory: int, folder: Path | None = None, progress: Progress = lambda done, of: None
 ) -> tuple[Cooccurrence, int]:
     """Counts and rows read by DuckDB, which spills to the temporary folder past `memory` bytes."""
     duckdb = _imported("duckdb", "sql", "Mining with DuckDB")
-    with _as_parquet(path, folder) as (table, temporary), duckdb.connect() as connection:
+    with _as_parquet(address, folder) as (table, temporary), duckdb.connect() as connection:
         connection.execute(f"SET memory_limit = '{memory // 2**20}MiB'")
         connection.execute("SET temp_directory = " + _quoted(temporary / "spill"))
         connection.execute("SET preserve_insertion_order = false")
-        connection.execute(f"SET threads = {_threads()}")
+        connection.execute(f"SET threads = {available_threads()}")
         connection.execute(f"CREATE VIEW triples AS SELECT * FROM read_parquet({_quoted(table)})")
         try:
             return _collected(lambda query: connection.sql(query).to_arrow_table(), progress)
         except duckdb.OutOfMemoryException as error:
             reason = str(error).splitlines()[0]
             raise ContextPoolError(
-                f"{path}: DuckDB could not mine it within {memory / 2**20:.0f} MiB ({reason}). "
+                f"{address.text}: DuckDB could not mine it within {memory / 2**20:.0f} MiB ({reason}). "
                 "Raise --memory, or use --engine disk."
             ) from error
 
 
 def mine_with_spark(
-    path: Path,
+    address: Address,
     memory: int,
     master: str | None = None,
     folder: Path | None = None,
@@ -86,7 +88,7 @@ def mine_with_spark(
     """
     ibis = _imported("ibis", "spark", "Mining with Spark")
     sql = _imported("pyspark.sql", "spark", "Mining with Spark")
-    with _as_parquet(path, folder) as (table, temporary):
+    with _as_parquet(address, folder) as (table, temporary):
         own = sql.SparkSession.getActiveSession() is None  # a caller's session is used, and left running
         session = _spark_session(sql, memory, master, temporary.parent)
         try:
@@ -116,7 +118,9 @@ def _spark_session(sql: Any, memory: int, master: str | None, folder: Path) -> A
     }
     if master is None:
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    builder = sql.SparkSession.builder.appName("contextpool mine").master(master or f"local[{_threads()}]")
+    builder = sql.SparkSession.builder.appName("contextpool mine").master(
+        master or f"local[{available_threads()}]"
+    )
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:
@@ -129,39 +133,42 @@ def _spark_session(sql: Any, memory: int, master: str | None, folder: Path) -> A
         ) from error
 
 
-def _threads() -> int:
-
-    return available_threads()
-
-
 def _quoted(path: Path) -> str:
     return "'" + str(path).replace("'", "''") + "'"
 
 
 @contextlib.contextmanager
-def _as_parquet(path: Path, folder: Path | None) -> Iterator[tuple[Path, Path]]:
+def _as_parquet(address: Address, folder: Path | None) -> Iterator[tuple[Path, Path]]:
     """The input as a checked Parquet file, itself or a staged copy, and a temporary folder."""
     with tempfile.TemporaryDirectory(
         prefix="contextpool-mine-", dir=folder, ignore_cleanup_errors=True
     ) as name:
         temporary = Path(name)
-        if file_kind(path) == "parquet":
-            for _ in batches(path):
+        stream = mining_batches(address)
+        if _is_plain(address):
+            for _ in stream:
                 pass  # the checks of the reader: nulls, types, labels
-            yield path, temporary
+            yield address.path, temporary
         else:
-            yield _staged(path, temporary / "triples.parquet"), temporary
+            yield _staged(stream, temporary / "triples.parquet"), temporary
 
 
-def _staged(path: Path, target: Path) -> Path:
+def _is_plain(address: Address) -> bool:
+    """Whether an engine can read the file as it stands: Parquet, columns by our names, all strings or all integers."""
+    if address.kind != "parquet" or address.options:
+        return False
+    with opened_parquet(address) as file:
+        schema = file.schema_arrow
+        kinds = {schema.field(name).type for name in ROLES} if set(ROLES) <= set(schema.names) else set()
+    return len(kinds) == 1 and kinds <= {pa.string(), pa.int32(), pa.int64()}
+
+
+def _staged(stream: Iterator[pa.RecordBatch], target: Path) -> Path:
     import pyarrow.parquet as pq
 
-    stream = batches(path)
-    first = next(stream, None)
-    schema = pa.schema([(name, pa.string()) for name in COLUMNS]) if first is None else first.schema
-    with pq.ParquetWriter(target, schema, compression="zstd") as writer:
-        if first is not None:
-            writer.write_batch(first)
+    first = next(stream)  # a source without a row is an error of the reader
+    with pq.ParquetWriter(target, first.schema, compression="zstd") as writer:
+        writer.write_batch(first)
         for batch in stream:
             writer.write_batch(batch)
     return target

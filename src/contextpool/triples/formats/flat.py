@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from contextpool.triples.dataset import Dataset
+from contextpool.triples.files import write_triples
 from contextpool.triples.formats.folder import Folder
 from contextpool.triples.formats.layout import Layout, only_transductive
 from contextpool.triples.formats.parts import Admission, OnUnknown, known_relations, read_part
-from contextpool.triples.reader import write_triples
 
 _WHY = (
     "A flat folder holds train.txt, valid.txt and test.txt; `contextpool data split` makes them from one "

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from contextpool.errors import DataError
 from contextpool.triples.dataset import Dataset
+from contextpool.triples.files import write_triples
 from contextpool.triples.formats.folder import Folder, named_folder
 from contextpool.triples.formats.layout import Layout, only_inductive
 from contextpool.triples.formats.parts import Admission, OnUnknown, Part, known_relations, read_part
-from contextpool.triples.reader import write_triples
 
 SUFFIX = "_ind"
 _WHY = f"A GraIL pair is a folder X and X{SUFFIX} beside it, each with train.txt, valid.txt and test.txt."

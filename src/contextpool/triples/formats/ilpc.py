@@ -8,10 +8,10 @@ import numpy as np
 
 from contextpool.errors import DataError
 from contextpool.triples.dataset import Dataset
+from contextpool.triples.files import write_triples
 from contextpool.triples.formats.folder import Folder
 from contextpool.triples.formats.layout import Layout, only_inductive
 from contextpool.triples.formats.parts import Admission, OnUnknown, Part, known_relations, read_part
-from contextpool.triples.reader import write_triples
 from contextpool.triples.split import hold_out
 from contextpool.triples.store import Triples
 

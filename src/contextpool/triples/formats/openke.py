@@ -10,12 +10,11 @@ import numpy as np
 
 from contextpool.errors import DataError, TripleFileError, shortened
 from contextpool.triples.dataset import Dataset, used_only
+from contextpool.triples.files import atomic_file, numbered_lines
 from contextpool.triples.formats.folder import Folder
 from contextpool.triples.formats.layout import Layout, only_transductive
-from contextpool.triples.formats.lines import numbered_lines
 from contextpool.triples.formats.parts import Admission, OnUnknown, Part, known_relations
 from contextpool.triples.labels import Vocabulary, label_problem, relation_problem
-from contextpool.triples.reader import atomic_file
 from contextpool.triples.store import Ids, Triples, distinct_rows
 
 _WHY = "An OpenKE folder holds train2id.txt, valid2id.txt, test2id.txt, entity2id.txt and relation2id.txt."

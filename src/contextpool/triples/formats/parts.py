@@ -11,7 +11,7 @@ import numpy as np
 
 from contextpool.errors import DataError, TripleFileError, closest, shortened
 from contextpool.triples.dataset import used_only
-from contextpool.triples.formats.lines import numbered_lines
+from contextpool.triples.files import numbered_lines
 from contextpool.triples.labels import Vocabulary
 from contextpool.triples.reader import read_triples
 from contextpool.triples.store import Triples

@@ -6,11 +6,10 @@ from pathlib import Path
 
 from contextpool.errors import DataError, TripleFileError, shortened
 from contextpool.triples.dataset import Dataset
+from contextpool.triples.files import atomic_file, numbered_lines, write_triples
 from contextpool.triples.formats.folder import Folder, listing, named_folder
 from contextpool.triples.formats.layout import Layout
-from contextpool.triples.formats.lines import numbered_lines
 from contextpool.triples.formats.parts import Admission, OnUnknown, Part, known_relations, read_part
-from contextpool.triples.reader import atomic_file, write_triples
 
 _WHY = "A RED-GNN folder holds facts.txt, train.txt, valid.txt and test.txt."
 

@@ -11,7 +11,7 @@ may hold `%26` for `&` and `%25` for `%`. A file whose name holds a `?` is found
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,11 @@ class Address:
         return Path(self.place).expanduser()
 
     @property
+    def shown(self) -> str:
+        """Where a query goes, for messages: without the query."""
+        return self.place if self.place.startswith(self.kind) else f"{self.kind}:{self.place}"
+
+    @property
     def is_there(self) -> bool:
         """Whether the file exists; a database is taken at its word."""
         return self.kind not in FILE_KINDS or _is_file(self.place)
@@ -98,17 +103,18 @@ def find_address(text: str | Path) -> Address | None:
 
 
 def _is_file(text: str | Path) -> bool:
-    """Whether a file of this name is there; a query is no name, and may be longer than one can be."""
-    try:
-        return Path(text).expanduser().is_file()
-    except (OSError, ValueError, RuntimeError):
-        return False
+    return _answers(Path.is_file, text)
 
 
 def is_folder(text: str | Path) -> bool:
     """Whether a folder of this name is there."""
+    return _answers(Path.is_dir, text)
+
+
+def _answers(question: Callable[[Path], bool], text: str | Path) -> bool:
+    """What a question to the file system says; a query is no name, and may be longer than one can be."""
     try:
-        return Path(text).expanduser().is_dir()
+        return question(Path(text).expanduser())
     except (OSError, ValueError, RuntimeError):
         return False
 

@@ -8,14 +8,15 @@ The password is read from NEO4J_PASSWORD. The query runs in a session for readin
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
+
 from contextpool.errors import ConfigError, DataError, MissingExtraError
 from contextpool.triples.sources.address import Address, check_options
-from contextpool.triples.sources.collect import TripleCollector
-from contextpool.triples.sources.sql import asked_query
-from contextpool.triples.store import Triples
+from contextpool.triples.sources.sql import answer_batches, asked_query, check_width
 
 PASSWORD_VARIABLE = "NEO4J_PASSWORD"
 EXAMPLE = "MATCH (a)-[r]->(b) RETURN a.name, type(r), b.name"
@@ -24,25 +25,23 @@ _ADVICE = (
 )
 
 
-def read_neo4j(address: Address) -> Triples:
+def neo4j_batches(address: Address) -> Iterator[pa.RecordBatch]:
     """The rows of one Cypher query."""
     check_options(address, ("query",))
     query = asked_query(address, EXAMPLE)
     neo4j = _driver_package()
     server, user, database = _parts(address)
     password = os.environ.get(PASSWORD_VARIABLE, "")
-    collector = TripleCollector(lambda row: f"{server}: row {row + 1:,} of the query", _ADVICE)
     try:
         with (
             neo4j.GraphDatabase.driver(server, auth=(user, password) if user else None) as driver,
             driver.session(database=database, default_access_mode=neo4j.READ_ACCESS) as session,
         ):
             result = session.run(query)
-            _check_width(server, result.keys())
-            collector.add_rows(record.values() for record in result)
+            check_width(server, result.keys())
+            yield from answer_batches(server, (record.values() for record in result), _ADVICE)
     except (neo4j.exceptions.Neo4jError, neo4j.exceptions.DriverError) as error:
         raise DataError(f"{server}: {_problem(neo4j, error, user)} The query was: {query}") from None
-    return collector.triples(f"{server}: the query gives no rows: {query}")
 
 
 def _driver_package() -> Any:
@@ -64,14 +63,6 @@ def _parts(address: Address) -> tuple[str, str | None, str | None]:
     user = unquote(parts.username) if parts.username else None
     server = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
     return server, user, parts.path.strip("/") or None
-
-
-def _check_width(server: str, names: Any) -> None:
-    if len(names) != 3:
-        raise DataError(
-            f"{server}: the query returns {len(names)} columns ({', '.join(names)}); it has to return three: head, "
-            "relation and tail, in this order."
-        )
 
 
 def _problem(neo4j: Any, error: Exception, user: str | None) -> str:

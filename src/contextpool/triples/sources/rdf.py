@@ -1,6 +1,6 @@
 """RDF as triples: N-Triples, Turtle, N-Quads, TriG and RDF/XML, read by pyoxigraph.
 
-A label is the IRI, shortened by the file's own prefixes and by those that are given (`iris.Shortener`). Literals are
+A label is the IRI, shortened by the file's own prefixes and by those that are given (`Shortener`). Literals are
 left out or kept as `"text"@en`, `"7"^^xsd:integer`, tabs and line ends escaped. Blank nodes keep the name that the
 file gives them (`_:b0`); those without one are numbered as they appear (`_:g1`). Of named graphs all are read, or one.
 """
@@ -8,19 +8,18 @@ file gives them (`_:b0`); those without one are numbered as they appear (`_:g1`)
 from __future__ import annotations
 
 import re
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from contextpool.errors import DataError, MissingExtraError, TripleFileError, UnknownNameError
-from contextpool.triples.labels import label_problem, relation_problem
-from contextpool.triples.reader import open_bytes, sorted_triples
+from contextpool.errors import ConfigError, DataError, MissingExtraError, TripleFileError, UnknownNameError
+from contextpool.triples.files import open_bytes, readable
+from contextpool.triples.labels import ROLES, problem_in_role
 from contextpool.triples.sources.address import Address, check_options, choice, need_file, yes_or_no
-from contextpool.triples.sources.iris import Shortener, checked_prefixes, merged
-from contextpool.triples.store import Triples
+from contextpool.triples.sources.columns import BATCH_ROWS
 
 Tell = Callable[[str], None]
 OPTIONS = ("literals", "blank", "graph", "prefixes", "shorten", "base")
@@ -35,6 +34,7 @@ _FORMATS = {
 _NAMELESS = re.compile(r"_:[a-f][0-9a-f]{23,31}")
 """The random name that the parser gives to a blank node without one."""
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\u0000"}
+_PREFIX_NAME = re.compile(r"[^\W\d_][\w.-]*|")
 _ESCAPED = re.compile(r'[\\"\n\r\t\0]')
 
 
@@ -68,26 +68,37 @@ class RdfOptions:
         )
 
 
-def read_rdf(address: Address, tell: Tell) -> Triples:
-    """The facts of an RDF file, plain, .gz or .zst; `tell` hears what was left out. O(bytes) time."""
+def rdf_batches(address: Address, tell: Tell) -> Iterator[pa.RecordBatch]:
+    """The facts of an RDF file, plain, .gz or .zst; `tell` hears what was left out. O(bytes) time.
+
+    The facts are held as numbers until the end of the file, because a prefix or a name there may change a label.
+    """
     options, path = RdfOptions.of(address), need_file(address)
     oxigraph = _oxigraph()
     terms = _Terms(options, oxigraph, address.place)
     try:
-        with open_bytes(path) as stream:
+        with readable(path), open_bytes(path) as stream:
             form = getattr(oxigraph.RdfFormat, _FORMATS[address.kind])
             parser = oxigraph.parse(stream, form, base_iri=options.base)
             terms.add(parser)
             declared = parser.prefixes
     except SyntaxError as error:
         raise TripleFileError(address.place, error.lineno or 1, _syntax_problem(address, error)) from None
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+    except ValueError as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{address.place}: the file cannot be read to its end ({error}).") from None
     terms.check_graph(address)
     _tell_left_out(terms, tell)
-    return _labelled(terms, Shortener(merged(declared, options.prefixes) if options.shorten else {}), address)
+    shortener = Shortener(merged(declared, options.prefixes) if options.shorten else {})
+    entities, relations = _labels(terms, shortener, address)
+    ids = np.array(terms.ids, dtype=np.int32).reshape(-1, 3)
+    for low in range(0, len(ids), BATCH_ROWS):
+        some = ids[low : low + BATCH_ROWS]
+        columns = [
+            labels.take(pa.array(some[:, k])) for k, labels in enumerate((entities, relations, entities))
+        ]
+        yield pa.RecordBatch.from_arrays(columns, names=list(ROLES))
 
 
 def _oxigraph() -> Any:
@@ -192,8 +203,8 @@ def _tell_left_out(terms: _Terms, tell: Tell) -> None:
             )
 
 
-def _labelled(terms: _Terms, shortener: Shortener, address: Address) -> Triples:
-    """The facts with labels for spellings: IRIs shortened, nameless blank nodes numbered."""
+def _labels(terms: _Terms, shortener: Shortener, address: Address) -> tuple[pa.StringArray, pa.StringArray]:
+    """The labels of entities and of relations by number: IRIs shortened, nameless blank nodes numbered."""
     iris = [spelling for spelling in terms.entity_ids if spelling[:1] != '"' and spelling[:2] != "_:"]
     short = shortener.labels({*iris, *terms.relation_ids, *terms.datatypes.values()})
     blank = _blank_labels(terms.entity_ids)
@@ -204,11 +215,14 @@ def _labelled(terms: _Terms, shortener: Shortener, address: Address) -> Triples:
             return f"{spelling.removesuffix(datatype)}{short[datatype]}"
         return short.get(spelling) or blank.get(spelling, spelling)
 
-    entities = {label(spelling): number for spelling, number in terms.entity_ids.items()}
-    relations = {short[spelling]: number for spelling, number in terms.relation_ids.items()}
-    assert len(entities) == len(terms.entity_ids), "two terms have one label"
-    _check(entities, relations, address)
-    return sorted_triples(np.array(terms.ids, dtype=np.int32).reshape(-1, 3), entities, relations)
+    entities, relations = list(map(label, terms.entity_ids)), [short[iri] for iri in terms.relation_ids]
+    assert len(set(entities)) == len(entities), "two terms have one label"
+    for role, labels in (("entity", entities), ("relation", relations)):
+        for name in labels:
+            problem = problem_in_role(name, role)
+            if problem:
+                raise DataError(f"{address.place}: the term {name!r} {problem}. Rename it.")
+    return pa.array(entities, pa.string()), pa.array(relations, pa.string())
 
 
 def _blank_labels(spellings: dict[str, int]) -> dict[str, str]:
@@ -224,9 +238,64 @@ def _blank_labels(spellings: dict[str, int]) -> dict[str, str]:
     return labels
 
 
-def _check(entities: dict[str, int], relations: dict[str, int], address: Address) -> None:
-    for labels, problem_of in ((entities, label_problem), (relations, relation_problem)):
-        for label in labels:
-            problem = problem_of(label)
-            if problem:
-                raise DataError(f"{address.place}: the term {label!r} {problem}. Rename it.")
+class Shortener:
+    """`namespace + rest` becomes `prefix:rest`, by the longest namespace that fits.
+
+    A prefix names one namespace and holds no colon, so short names differ where their IRIs do. What is left is an IRI
+    that is spelled like another one's short name (`ex:a` beside `http://ex.org/a`): then the full IRI is kept. Of
+    several prefixes for one namespace the first in sorted order is taken.
+    """
+
+    def __init__(self, prefixes: Mapping[str, str]) -> None:
+        by_namespace: dict[str, str] = {}
+        for name in sorted(prefixes, reverse=True):
+            by_namespace[prefixes[name]] = name
+        by_namespace.pop("", None)
+        self._by_namespace = by_namespace
+        self._lengths = sorted({len(namespace) for namespace in by_namespace}, reverse=True)
+
+    def short(self, iri: str) -> str:
+        """The short name, or the IRI itself where no namespace fits. O(distinct lengths of namespaces)."""
+        for length in self._lengths:
+            name = self._by_namespace.get(iri[:length])
+            if name is not None and len(iri) >= length:
+                return f"{name}:{iri[length:]}"
+        return iri
+
+    def labels(self, iris: Collection[str]) -> dict[str, str]:
+        """The label of each IRI; no two are equal."""
+        taken = frozenset(iris)
+        labels = {}
+        for iri in iris:
+            short = self.short(iri)
+            labels[iri] = iri if short in taken else short
+        return labels
+
+
+def checked_prefixes(given: Any, text: str) -> dict[str, str]:
+    """Prefixes that the caller gives: names without a colon, and IRIs."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{text}: prefixes is {given!r}; it is a mapping of names to IRIs.")
+    for name, namespace in given.items():
+        if not isinstance(name, str) or not _PREFIX_NAME.fullmatch(name):
+            raise ConfigError(
+                f"{text}: prefix {name!r} is no name: letters, digits, '.', '-' and '_', a letter first."
+            )
+        if not isinstance(namespace, str) or ":" not in namespace:
+            raise ConfigError(
+                f"{text}: prefix {name!r} stands for {namespace!r}, which is no IRI, such as http://ex.org/."
+            )
+    return dict(given)
+
+
+def merged(declared: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """Declared and given prefixes. A given one wins: over a declared one of its name, and for its namespace."""
+    namespaces = set(given.values())
+    kept: Iterable[tuple[str, str]] = (
+        (name, namespace)
+        for name, namespace in declared.items()
+        if name not in given and namespace not in namespaces
+    )
+    return {**dict(kept), **given}

@@ -1,22 +1,47 @@
-"""NetworkX graphs as triples: an edge's key or one of its attributes is the relation."""
+"""What other libraries hold as triples: a pandas or polars DataFrame, an Arrow table, a NetworkX graph."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
+
 from contextpool.errors import ConfigError, DataError
 from contextpool.triples.sources.address import Address, check_options
-from contextpool.triples.sources.collect import TripleCollector
-from contextpool.triples.store import Triples
+from contextpool.triples.sources.columns import chosen_columns, row_batches
+from contextpool.triples.sources.tables import TABLE_ROWS, table_batches
 
 
-def is_network(source: Any) -> bool:
-    """Whether this is a NetworkX graph, without importing NetworkX."""
-    return all(hasattr(source, name) for name in ("is_multigraph", "is_directed", "edges", "nodes"))
+def object_batches(address: Address, source: Any) -> Iterator[pa.RecordBatch]:
+    """Recognised by what it can do, so that nothing has to be imported."""
+    if all(hasattr(source, name) for name in ("is_multigraph", "is_directed", "edges", "nodes")):
+        return _network(address, source)
+    if hasattr(source, "__arrow_c_stream__") or hasattr(source, "iloc"):
+        return _table(address, source)
+    kind = type(source)
+    raise DataError(
+        f"a {kind.__module__}.{kind.__name__} is no source of triples. Give a file or an address, a DataFrame, an "
+        "Arrow table or a NetworkX graph; of a list of (head, relation, tail), Graph.from_triples makes a graph."
+    )
 
 
-def read_network(address: Address, network: Any) -> Triples:
+def _table(address: Address, table: Any) -> Iterator[pa.RecordBatch]:
+    """Anything that speaks Arrow: a pyarrow Table, a pandas or polars DataFrame, a DuckDB relation."""
+    check_options(address, ("columns",))
+    try:
+        ready = pa.Table.from_pandas(table) if hasattr(table, "iloc") else pa.table(table)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise DataError(
+            f"{address.text}: a column holds values of several kinds ({error}). Make it text, such as "
+            "frame[column].astype(str), or whole numbers."
+        ) from None
+    positions = chosen_columns(address, ready.schema.names)
+    stream = ready.to_batches(max_chunksize=TABLE_ROWS)
+    return table_batches(address, ([batch.column(k) for k in positions] for batch in stream))
+
+
+def _network(address: Address, network: Any) -> Iterator[pa.RecordBatch]:
     """Directed graphs; `relation` is "key" (of a MultiDiGraph, the default there) or the name of an attribute."""
     check_options(address, ("relation",))
     if not network.is_directed():
@@ -30,28 +55,22 @@ def read_network(address: Address, network: Any) -> Triples:
             f"{address.text}: which attribute of an edge is its relation? Name it with relation=, or use a "
             "MultiDiGraph whose keys are the relations."
         )
-    _refuse_twins(address, network)
-    collector = TripleCollector(
-        lambda row: f"{address.text}: edge {row:,} (from 0)", "Relabel it with networkx.relabel_nodes."
-    )
-    collector.add_rows(_rows(address, network, relation))
-    return collector.triples(f"{address.text}: the graph has no edges.")
-
-
-def _refuse_twins(address: Address, network: Any) -> None:
-    """7 and "7" are two nodes, and would be one entity."""
     for node in network.nodes:
         if isinstance(node, int) and str(node) in network.nodes:
             raise DataError(
                 f"{address.text}: there is a node {node!r} and a node {str(node)!r}, which would become one entity. "
                 "Relabel one of them with networkx.relabel_nodes."
             )
+    rows = _by_key(address, network) if relation == "key" else _by_attribute(address, network, relation)
+    return row_batches(
+        rows,
+        lambda row, what: DataError(
+            f"{address.text}: edge {row:,} (from 0): {what} Relabel it with networkx.relabel_nodes."
+        ),
+    )
 
 
-def _rows(address: Address, network: Any, relation: str) -> Iterator[tuple[Any, Any, Any]]:
-    if relation == "key":
-        yield from _by_key(address, network)
-        return
+def _by_attribute(address: Address, network: Any, relation: str) -> Iterator[tuple[Any, Any, Any]]:
     for head, tail, value in network.edges(data=relation):
         if value is None:
             raise DataError(

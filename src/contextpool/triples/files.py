@@ -1,0 +1,144 @@
+"""Files of text: opened by their suffix, read line by line, and written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import os
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any, cast
+
+import pyarrow as pa
+
+from contextpool.errors import DataError, TripleFileError
+from contextpool.triples.labels import check_triple
+from contextpool.triples.store import Triple
+
+CHUNK_BYTES = 1 << 24
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open a file for reading, decompressed by its suffix; what cannot be opened is a DataError."""
+    try:
+        if path.suffix == ".gz":
+            return cast("IO[bytes]", gzip.GzipFile(path, mode="rb"))
+        raw = path.open("rb")
+    except FileNotFoundError:
+        raise DataError(f"{path}: there is no such file.") from None
+    except IsADirectoryError:
+        raise DataError(f"{path}: this is a folder; name one of its triple files.") from None
+    except OSError as error:
+        raise DataError(f"{path}: the file cannot be opened ({error.strerror or error}).") from error
+    if path.suffix == ".zst":
+        return cast(
+            "IO[bytes]", io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd"))
+        )
+    return raw
+
+
+@contextlib.contextmanager
+def readable(path: str | Path) -> Iterator[None]:
+    """Whatever goes wrong while the file is read, or decompressed, is a DataError."""
+    try:
+        yield
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(
+            f"{path}: the file cannot be read to its end ({error}). It is damaged or cut short; get it again."
+        ) from error
+
+
+def chunks_of_lines(path: Path) -> Iterator[bytes]:
+    """The file in pieces that end at a line's end; a last line without one gets it."""
+    rest = b""
+    with readable(path), open_bytes(path) as stream:
+        while block := stream.read(CHUNK_BYTES):
+            rest += block
+            cut = rest.rfind(b"\n") + 1
+            if cut:
+                yield rest[:cut]
+                rest = rest[cut:]
+    if rest:
+        yield rest + b"\n"
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """(number from 1, text without its line end) of each line of a UTF-8 file, LF or CRLF."""
+    with readable(path), open_bytes(path) as stream:
+        for number, raw in enumerate(stream, start=1):
+            try:
+                text = raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise TripleFileError(path, number, not_utf8(raw, error)) from None
+            yield number, text
+
+
+def not_utf8(raw: bytes, error: UnicodeDecodeError) -> str:
+    """What to say of a line that cannot be decoded."""
+    return f"byte {error.start + 1} of the line is not UTF-8 (0x{raw[error.start]:02x}). Convert the file to UTF-8."
+
+
+def write_triples(path: str | Path, triples: Iterable[Triple]) -> int:
+    """Write triples so that `read_triples` gives them back; returns how many. `.gz` and `.zst` by name.
+
+    The file appears whole or not at all: a bad label or a full disk leaves what was there before.
+    """
+    path = Path(path)
+    count = 0
+    with atomic_file(path) as raw, _compressing(raw, path.suffix) as sink:
+        for number, (head, relation, tail) in enumerate(triples, start=1):
+            check_triple((head, relation, tail), f"{path}:{number}")
+            sink.write(f"{head}\t{relation}\t{tail}\n".encode())
+            count = number
+    return count
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """A text file of these lines, whole or not at all."""
+    with atomic_file(path) as sink:
+        sink.writelines(f"{line}\n".encode() for line in lines)
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes its name only once it is complete and on disk: temporary file, fsync, rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def _compressing(raw: IO[bytes], suffix: str) -> Iterator[IO[bytes]]:
+    if suffix == ".gz":
+        with gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="") as sink:
+            yield cast("IO[bytes]", sink)
+    elif suffix == ".zst":
+        with pa.CompressedOutputStream(pa.PythonFile(_Borrowed(raw), mode="w"), "zstd") as sink:
+            yield sink
+    else:
+        yield raw
+
+
+class _Borrowed(io.RawIOBase):
+    """A stream that another owner closes: pyarrow closes what it writes to, and we still have to fsync it."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return self._stream.write(data)
