@@ -11,10 +11,10 @@ from contextpool.models.base import LinkPredictor
 _HOME = {
     "anyburl": "contextpool.models.baselines.anyburl.model:AnyBURL",
     "compgcn": "contextpool.models.baselines.compgcn:CompGCN",
-    "drum": "contextpool.models.baselines.drum:DRUM",
+    "drum": "contextpool.models.baselines.chains:DRUM",
     "grail": "contextpool.models.baselines.grail:GraIL",
     "nbfnet": "contextpool.models.nbfnet:NBFNet",
-    "neural_lp": "contextpool.models.baselines.neural_lp:NeuralLP",
+    "neural_lp": "contextpool.models.baselines.chains:NeuralLP",
     "redgnn": "contextpool.models.redgnn:REDGNN",
     "walk": "contextpool.models.walk:Walk",
 }

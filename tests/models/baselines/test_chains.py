@@ -16,9 +16,7 @@ from contextpool.context.config import ContextConfig, ViewConfig
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
 from contextpool.models.baselines import chains
-from contextpool.models.baselines.chains import LEAST, ChainConfig, ChainModel
-from contextpool.models.baselines.drum import DRUM
-from contextpool.models.baselines.neural_lp import NeuralLP
+from contextpool.models.baselines.chains import DRUM, LEAST, ChainConfig, ChainModel, NeuralLP
 from contextpool.models.rules import parse_rule
 from contextpool.pool.batch import BatchBuilder
 from learning_worlds import CONTEXTS, ask, every_query, families, family_dataset, new_model, random_graph

@@ -14,8 +14,14 @@ from contextpool import experiment
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
 from contextpool.models.baselines import grail
-from contextpool.models.baselines.enclosing import EnclosingSubgraphs, empty_subgraphs, enclosing_subgraphs
-from contextpool.models.baselines.grail import GraIL, GraILConfig, nodes_of
+from contextpool.models.baselines.grail import (
+    EnclosingSubgraphs,
+    GraIL,
+    GraILConfig,
+    empty_subgraphs,
+    enclosing_subgraphs,
+    nodes_of,
+)
 from contextpool.pool.batch import BatchBuilder, QueryBatch
 from contextpool.pool.propagation import Propagation
 from learning_worlds import (

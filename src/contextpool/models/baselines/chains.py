@@ -1,4 +1,4 @@
-"""What Neural LP and DRUM share: weighted chains of relation operators, and the rules that can be read off them.
+"""Neural LP and DRUM: weighted chains of relation operators, and the rules that can be read off them.
 
 A chain starts with the number 1 at the query's head. An operator moves numbers along the edges of its relation; each
 step takes a weighted mean of all operators, with weights that a recurrent network chooses for the query relation.
@@ -20,7 +20,7 @@ from contextpool.context.config import ContextConfig
 from contextpool.errors import ConfigError
 from contextpool.graph.relations import RelationVocabulary
 from contextpool.kernels.interface import aggregate
-from contextpool.models.base import LinkPredictor, scatter_scores
+from contextpool.models.base import LinkPredictor, padded, scatter_scores
 from contextpool.models.rules import MAX_LENGTH, Rule
 from contextpool.models.streams import ContextStreams, edge_gate
 from contextpool.pool.batch import QueryBatch
@@ -148,3 +148,117 @@ def added(*parts: tuple[float, Bodies]) -> dict[tuple[int, ...], float]:
         for body, weight in bodies.items():
             total[body] += share * weight
     return dict(total)
+
+
+class NeuralLP(ChainModel):
+    """Every step starts from a mixture of all steps before it (Yang, Yang, Cohen, NIPS 2017).
+
+    A recurrent network for each rank attends to operators (which relation to follow) and to the memory of earlier
+    steps (where to start from); what it reads at the end is a mixture of all steps, which makes rules of every
+    length up to the number of steps.
+    """
+
+    name: ClassVar[str] = "neural_lp"
+
+    def __init__(
+        self, num_relations: int, config: ChainConfig | None = None, context: ContextConfig | None = None
+    ) -> None:
+        super().__init__(num_relations, config, context)
+        dim, hidden = self.settings.dim, self.settings.hidden
+        self.end = nn.Parameter(torch.randn(dim))
+        self.network = nn.ModuleList(nn.LSTM(dim, hidden) for _ in range(self.settings.rank))
+        self.attend = nn.Linear(hidden, self.num_moves)
+
+    def attention(self, query_relation: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Operators [L, B, num_moves, rank], and of step t = 1..L + 1 the memory [t, B, rank] it starts from."""
+        repeated = self.query(query_relation).expand(self.num_layers, -1, -1)  # [L, B, D]
+        inputs = torch.cat([repeated, self.end.expand(1, len(query_relation), -1)])
+        states = torch.stack([network(inputs)[0] for network in self.network], dim=-1)  # [L + 1, B, H, rank]
+        operators = self.attend(states[:-1].transpose(2, 3)).transpose(2, 3)  # [L, B, num_moves, rank]
+        before = torch.cat([torch.zeros_like(states[:1]), states])  # of steps 0..L + 1
+        memory = [
+            (before[:step] * before[step]).sum(dim=2).float().softmax(dim=0)
+            for step in range(1, self.num_layers + 2)
+        ]
+        return operators.float().softmax(dim=2), memory
+
+    def forward(self, batch: QueryBatch) -> Tensor:
+        walk = batch.propagation
+        operators, memory = self.attention(batch.query_relation)
+        gates = self.context.gate_table(batch)
+        steps = [operators.new_ones(walk.num_queries, self.settings.rank)]  # node b is the head of query b
+        for weight, share, hop in zip(operators, memory[:-1], walk.hops, strict=True):
+            start = _read(steps, share, hop.node_query[: hop.num_sources])
+            steps.append(self.moved(start, hop, weight, gates))
+        return self.scores(batch, _read(steps, memory[-1], walk.node_query))
+
+    def weighted_bodies(self, query_relation: Tensor) -> Bodies:
+        operators, memory = self.attention(query_relation)
+        found = []
+        for rank in range(self.settings.rank):
+            steps: list[Bodies] = [{(): 1.0}]
+            for weight, share in zip(operators[:, 0, :, rank], memory[:-1], strict=True):
+                steps.append(extended(_mixed(steps, share[:, 0, rank]), self.by_relation(weight)))
+            found.append((1 / self.settings.rank, _mixed(steps, memory[-1][:, 0, rank])))
+        return added(*found)
+
+
+def _read(steps: list[Tensor], share: Tensor, node_query: Tensor) -> Tensor:
+    """The mixture [M, rank] of the states of earlier steps, by share [steps, B, rank] of each node's query."""
+    parts = [
+        share[number].index_select(0, node_query) * padded(state, len(node_query))
+        for number, state in enumerate(steps)
+    ]
+    return torch.stack(parts).sum(dim=0)
+
+
+def _mixed(steps: list[Bodies], share: Tensor) -> Bodies:
+    return added(*zip(share.tolist(), steps, strict=True))
+
+
+class DRUM(ChainModel):
+    """Chains of a fixed number of steps, one of which may be none (Sadeghian, Armandpour, Ding, Wang, NeurIPS 2019).
+
+    A rank has a bidirectional recurrent network of its own, so that a step knows those before and after it. Besides
+    the relations there is an operator that stays where it is: chains with it are shorter rules.
+    """
+
+    name: ClassVar[str] = "drum"
+
+    def __init__(
+        self, num_relations: int, config: ChainConfig | None = None, context: ContextConfig | None = None
+    ) -> None:
+        super().__init__(num_relations, config, context)
+        dim, hidden = self.settings.dim, self.settings.hidden
+        self.network = nn.ModuleList(
+            nn.LSTM(dim, hidden, bidirectional=True) for _ in range(self.settings.rank)
+        )
+        self.attend = nn.Linear(2 * hidden, self.num_moves + 1)  # the last operator stays
+
+    def attention(self, query_relation: Tensor) -> Tensor:
+        """[L, B, num_moves + 1, rank] adds up to 1 over the operators."""
+        repeated = self.query(query_relation).expand(self.num_layers, -1, -1)  # [L, B, D]
+        logits = [self.attend(network(repeated)[0]) for network in self.network]
+        return torch.stack(logits, dim=-1).float().softmax(dim=2)
+
+    def forward(self, batch: QueryBatch) -> Tensor:
+        walk = batch.propagation
+        attention = self.attention(batch.query_relation)
+        gates = self.context.gate_table(batch)
+        state = attention.new_ones(walk.num_queries, self.settings.rank)  # node b is the head of query b
+        for weight, hop in zip(attention, walk.hops, strict=True):
+            moves, stay = weight[:, :-1], weight[:, -1]
+            staying = stay.index_select(0, hop.node_query[: len(state)]) * state
+            state = self.moved(state, hop, moves, gates) + padded(staying, hop.num_targets)
+        return self.scores(batch, state)
+
+    def weighted_bodies(self, query_relation: Tensor) -> Bodies:
+        attention = self.attention(query_relation)[:, 0]  # [L, num_moves + 1, rank]
+        found = []
+        for rank in range(self.settings.rank):
+            bodies: Bodies = {(): 1.0}
+            for weight in attention[:, :, rank]:
+                longer = extended(bodies, self.by_relation(weight[:-1]))
+                bodies = cut(added((1.0, longer), (float(weight[-1]), bodies)))
+            found.append((1 / self.settings.rank, bodies))
+        return added(*found)

@@ -1,5 +1,10 @@
 """GraIL (Teru, Denis, Hamilton, ICML 2020): a candidate is judged by the subgraph that encloses it and the head.
 
+The enclosing subgraph of a pair has every node that is within k hops of the head without passing the candidate and
+within k hops of the candidate without passing the head; these two distances are its label. The head itself is (0, 1),
+the candidate (1, 0). Edges are all those between these nodes but loops. It is read off a walk of 2k hops from the head,
+so a fact that is hidden from a query is in none of its subgraphs. Torch operations only, on any device.
+
 A relational graph network runs over the enclosing subgraph of every (head, candidate) pair, on nothing but its
 double-radius labels. All pairs of a batch go together, in chunks. A candidate farther than 2k hops from the head has an
 empty subgraph, as has the head itself; these tie, and cost nothing.
@@ -7,7 +12,9 @@ empty subgraph, as has the head itself; these tie, and cost nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import ClassVar
 
@@ -17,9 +24,10 @@ from torch.nn import functional
 
 from contextpool.context.config import ContextConfig
 from contextpool.errors import ConfigError
+from contextpool.graph.relations import inverse
 from contextpool.kernels.interface import FULL, Stream, aggregate
 from contextpool.models.base import LinkPredictor, scatter_scores
-from contextpool.models.baselines.enclosing import EnclosingSubgraphs, empty_subgraphs, enclosing_subgraphs
+from contextpool.pool._rows import entries_of_rows
 from contextpool.pool.batch import QueryBatch
 from contextpool.pool.propagation import Hop, Propagation
 
@@ -174,3 +182,184 @@ def nodes_of(walk: Propagation, candidates: Tensor) -> Tensor:
         len(walk.node_query), device=number.device
     )
     return number.view(walk.num_queries, walk.num_entities).gather(1, candidates)
+
+
+# -- enclosing subgraphs
+
+
+@dataclass(frozen=True, eq=False)
+class EnclosingSubgraphs:
+    """The subgraphs of P pairs: Z nodes in order of (pair, node of the walk), and the edges between them."""
+
+    pair: Tensor  # [Z] int64
+    node: Tensor  # [Z] int64 node of the walk; of a candidate that was not reached, one past all of them
+    label: Tensor  # [Z, 2] int64 distance to the head, distance to the candidate
+    head: Tensor  # [P] int64 in [0, Z)
+    candidate: Tensor  # [P] int64 in [0, Z)
+    hop: Hop
+    """The edges, as the kernels take them; `hop.node_query` is the query of each node."""
+
+    @property
+    def num_pairs(self) -> int:
+        return len(self.head)
+
+    @cached_property
+    def num_nodes(self) -> Tensor:
+        """[P] nodes of each subgraph."""
+        return torch.bincount(self.pair, minlength=self.num_pairs)
+
+
+def enclosing_subgraphs(
+    walk: Propagation, candidate: Tensor, num_hops: int, num_relations: int
+) -> EnclosingSubgraphs:
+    """Of each candidate, a node [P] of the walk and no head, with the head of its query. The walk has 2k hops.
+
+    O(edges within k hops of head and candidate) a pair.
+    """
+    assert walk.num_layers == 2 * num_hops, "a walk of 2k hops"
+    hop, size = walk.hops[-1].walked, len(walk.node_query)
+    pairs = torch.arange(len(candidate), device=candidate.device)
+    head = walk.node_query[candidate]  # node q is the head of query q
+    key, to_head, to_candidate = _between(walk, hop, head, candidate, num_hops)
+    keys = torch.cat([pairs * size + head, pairs * size + candidate, key])
+    one, zero = torch.ones_like(pairs), torch.zeros_like(pairs)
+    label = torch.stack(
+        [torch.cat([zero, one, to_head]), torch.cat([one, zero, to_candidate])], dim=1
+    )  # [Z, 2]
+    keys, order = torch.sort(keys)
+    pair, node = keys // max(size, 1), keys % max(size, 1)
+    place = torch.empty_like(order).scatter(0, order, torch.arange(len(order), device=order.device))
+    heads, candidates = place[: len(pairs)], place[len(pairs) : 2 * len(pairs)]
+    edges = _edges(hop, keys, pair, node, candidates, num_relations)
+    return EnclosingSubgraphs(pair, node, label[order], heads, candidates, edges.hop(head[pair], hop))
+
+
+def empty_subgraphs(walk: Propagation) -> EnclosingSubgraphs:
+    """For each query, its head and a candidate out of reach, with nothing between them."""
+    queries = torch.arange(walk.num_queries, device=walk.node_query.device)
+    pair = queries.repeat_interleave(2)
+    node = torch.stack([queries, torch.full_like(queries, len(walk.node_query))], dim=1).view(-1)
+    label = torch.tensor([[0, 1], [1, 0]], device=queries.device).repeat(len(queries), 1)
+    nothing = queries[:0]
+    edges = _Edges(nothing, nothing, nothing, nothing)
+    return EnclosingSubgraphs(
+        pair, node, label, 2 * queries, 2 * queries + 1, edges.hop(pair, walk.hops[-1].walked)
+    )
+
+
+def distances(hop: Hop, start: Tensor, blocked: Tensor, limits: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """What is within len(limits) hops of the starts [P] if no path may pass the blocked node [P] of the pair.
+
+    Keys pair * M + node [Z], ascending, and the distances [Z]. After step t only the first limits[t - 1] nodes count.
+    """
+    size = hop.num_targets
+    pairs = torch.arange(len(start), device=start.device)
+    barrier = pairs * size + blocked
+    found = newest = pairs * size + start
+    distance = torch.zeros_like(found)
+    degree = hop.row_start.diff()
+    for step, limit in enumerate(limits, start=1):
+        pair, node = newest // max(size, 1), newest % max(size, 1)
+        row, edge = entries_of_rows(hop.row_start[node], degree[node])
+        reached = hop.edge_source[edge]
+        keys = torch.unique((pair[row] * size + reached)[reached < limit])
+        newest = keys[~_among(keys, found) & ~_among(keys, barrier)]
+        found, order = torch.sort(torch.cat([found, newest]))
+        distance = torch.cat([distance, torch.full_like(newest, step)])[order]
+    return found, distance
+
+
+def _between(
+    walk: Propagation, hop: Hop, head: Tensor, candidate: Tensor, num_hops: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Key pair * M + node, distance to the head and distance to the candidate of the nodes that are neither.
+
+    A node t steps from the candidate counts only where the head can be near enough: within 2k - t hops.
+    """
+    limits = [walk.layer_sizes[2 * num_hops - step] for step in range(1, num_hops + 1)]
+    key, to_candidate = distances(hop, candidate, head, limits)
+    to_head = _distances_to_head(walk, hop, head, candidate, key, num_hops)
+    kept = (to_candidate > 0) & (to_head <= num_hops)
+    return key[kept], to_head[kept], to_candidate[kept]
+
+
+def _distances_to_head(
+    walk: Propagation, hop: Hop, head: Tensor, candidate: Tensor, key: Tensor, num_hops: int
+) -> Tensor:
+    """[Z] without passing the candidate, for keys [Z]; more than k where it is farther.
+
+    A candidate k hops away is on no shortest path of up to k hops to another node: there the walk's own distance
+    will do. Only those nearer are walked round.
+    """
+    size = len(walk.node_query)
+    sizes = torch.tensor(walk.layer_sizes, device=key.device)
+    pair, node = key // max(size, 1), key % max(size, 1)
+    first_hop = torch.searchsorted(sizes, node, right=True)
+    near = candidate < walk.layer_sizes[num_hops - 1]  # [P]
+    chosen = torch.nonzero(near).squeeze(1)
+    limits = [walk.layer_sizes[step] for step in range(1, num_hops + 1)]
+    found, distance = distances(hop, head[chosen], candidate[chosen], limits)
+    number = near.cumsum(0) - 1  # of each near pair among them
+    place, there = _looked_up(number[pair] * size + node, found)
+    around = torch.where(there, _taken(distance, place), num_hops + 1)
+    return torch.where(near[pair], around, first_hop)
+
+
+@dataclass(frozen=True, eq=False)
+class _Edges:
+    source: Tensor  # [E] in [0, Z)
+    target: Tensor  # [E] in [0, Z)
+    relation: Tensor  # [E]
+    walked: Tensor  # [E] the edge of the walk
+
+    def hop(self, node_query: Tensor, walk: Hop) -> Hop:
+        """Sorted by target, with the scale of the walk's edges."""
+        target, order = torch.sort(self.target, stable=True)
+        scale = walk.edge_scale
+        return Hop(
+            num_sources=len(node_query),
+            num_targets=len(node_query),
+            row_start=torch.searchsorted(target, torch.arange(len(node_query) + 1, device=target.device)),
+            edge_source=self.source[order],
+            edge_relation=self.relation[order],
+            edge_views=torch.zeros(len(order), dtype=torch.uint8, device=target.device),
+            node_query=node_query,
+            complete=True,
+            edge_scale=None if scale is None else scale[self.walked[order]],
+        )
+
+
+def _edges(
+    hop: Hop, keys: Tensor, pair: Tensor, node: Tensor, candidates: Tensor, num_relations: int
+) -> _Edges:
+    """All edges between nodes of one pair. Those from a candidate are those into it turned round: a walk has no others
+    from its last shell.
+    """
+    target, walked = entries_of_rows(hop.row_start[node], hop.row_start.diff()[node])
+    source, there = _looked_up(pair[target] * hop.num_targets + hop.edge_source[walked], keys)
+    from_candidate = source == candidates[pair[target]]
+    kept = there & (source != target) & ~from_candidate
+    source, target, walked = source[kept], target[kept], walked[kept]
+    relation = hop.edge_relation[walked]
+    turned = torch.nonzero(target == candidates[pair[target]]).squeeze(1)
+    return _Edges(
+        source=torch.cat([source, target[turned]]),
+        target=torch.cat([target, source[turned]]),
+        relation=torch.cat([relation, inverse(relation[turned], num_relations)]),
+        walked=torch.cat([walked, walked[turned]]),
+    )
+
+
+def _looked_up(wanted: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Place [W] among ascending keys, and whether it is there [W]."""
+    place = torch.searchsorted(keys, wanted).clamp(max=max(len(keys) - 1, 0))
+    return place, _taken(keys, place) == wanted
+
+
+def _taken(values: Tensor, place: Tensor) -> Tensor:
+    """values[place]; -1 where there are no values."""
+    return values[place] if len(values) else torch.full_like(place, -1)
+
+
+def _among(wanted: Tensor, keys: Tensor) -> Tensor:
+    return _looked_up(wanted, keys)[1]

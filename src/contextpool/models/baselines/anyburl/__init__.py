@@ -1,7 +1,6 @@
 """AnyBURL: rules learned bottom up from sampled paths."""
 
-from contextpool.models.baselines.anyburl.config import AnyBURLConfig
-from contextpool.models.baselines.anyburl.model import AnyBURL
+from contextpool.models.baselines.anyburl.model import AnyBURL, AnyBURLConfig
 from contextpool.models.baselines.anyburl.ruleset import RuleSet
 
 __all__ = ["AnyBURL", "AnyBURLConfig", "RuleSet"]

@@ -1,10 +1,22 @@
-"""AnyBURL (Meilicke, Chekol, Fink, Stuckenschmidt 2020): rules found by sampling paths, applied by maximum first."""
+"""AnyBURL (Meilicke, Chekol, Fink, Stuckenschmidt 2020): rules found by sampling paths, applied by maximum first.
+
+Learning goes in rounds of sampled paths, each giving more rules, until the time is over. What kinds of paths a round
+samples follows from what they were worth before: a kind is a body length, cyclic or not, and it is worth the support
+times the confidence of the new rules it gave, per edge looked at, halved with every atom. A tenth of the paths goes to
+all kinds alike.
+
+Candidates are ordered by their most trusted rule, those that tie by their second and so on; one rule more is better
+than one less. The order becomes a score next to the confidence of the most trusted rule.
+"""
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -12,28 +24,327 @@ from torch import Tensor
 
 from contextpool.context.config import ContextConfig
 from contextpool.context.threads import available_threads
+from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
-from contextpool.graph.relations import RelationVocabulary
+from contextpool.graph.relations import RelationVocabulary, inverse
 from contextpool.models.base import Learning, LinkPredictor
-from contextpool.models.baselines.anyburl._apply import BoundRules, bind, rows_of_batch, score_block
-from contextpool.models.baselines.anyburl._measure import Measured
-from contextpool.models.baselines.anyburl._sampling import Sampled
-from contextpool.models.baselines.anyburl._walks import Rows
-from contextpool.models.baselines.anyburl.config import AnyBURLConfig
-from contextpool.models.baselines.anyburl.learner import RuleLearner, compiled
+from contextpool.models.baselines.anyburl.compiled import (
+    IndexedGraph,
+    Rows,
+    fired_rules,
+    measure_rules,
+    rows_of_batch,
+    sample_rules,
+)
 from contextpool.models.baselines.anyburl.ruleset import (
+    BODY,
     CONSTANT,
     END,
     NONE,
     RELATION,
     Floats,
+    Int32s,
     Int64s,
     RuleSet,
 )
-from contextpool.models.rules import Rule
-from contextpool.pool._walk_cpu import in_blocks
+from contextpool.models.rules import MAX_LENGTH, Rule
 from contextpool.pool.batch import QueryBatch
 from contextpool.pool.propagation import Propagation
+
+EXPLORED = 0.1
+"""Share of the paths that all kinds get alike."""
+IDLE_ROUNDS = 30
+"""Rounds without a new rule after which there is hardly anything left to find."""
+STEPS_A_PATH = 20
+"""What a path counts, in edges looked at."""
+BLOCKS_A_THREAD = 4
+ORDER_SHARE = 1e-3
+"""Part of a score that is the place among the candidates; the rest is the confidence of the best rule."""
+LEVELS_AT_ONCE = 64
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class AnyBURLConfig:
+    """Settings of AnyBURL; the defaults are those of its published program where it has them."""
+
+    length: int = 3
+    """Atoms in the body of a cyclic rule, at the most."""
+    constants: bool = True
+    """Learn rules with constants, too; they say nothing about a graph of other entities."""
+    constant_length: int = 1
+    """Atoms in the body of a rule with constants, at the most."""
+    seconds: float = 30.0
+    """How long to learn; 0 for no limit. Rounds are not broken off, so it may take a little longer."""
+    paths: int = 0
+    """How many paths to sample; 0 for no limit. With this limit alone, a seed gives the same rules every time."""
+    snapshots: tuple[int, ...] = ()
+    """Seconds after which the rules found so far are evaluated on the selection queries, besides at the end."""
+    round_paths: int = 50_000
+    """Paths between two looks at the clock and at what kinds of rules are worth it."""
+    min_support: int = 2
+    """True predictions that a rule needs."""
+    min_confidence: float = 0.001
+    """Confidence that a rule needs."""
+    pessimism: float = 5.0
+    """False predictions that every rule is charged beforehand."""
+    open_weight: float = 0.1
+    """Factor of the confidence of rules with a constant whose body ends anywhere."""
+    empty_weight: float = 0.01
+    """Factor of the confidence of rules without a body."""
+    predictions: int = 5_000
+    """Predictions after which counting a rule stops."""
+    steps: int = 200_000
+    """Edges after which counting a rule stops."""
+
+    def __post_init__(self) -> None:
+        for key in ("length", "constant_length"):
+            if not 1 <= getattr(self, key) <= MAX_LENGTH:
+                raise ConfigError(f"model.{key} is {getattr(self, key)}; it lies in 1 to {MAX_LENGTH}.")
+        for key in ("round_paths", "min_support", "predictions", "steps"):
+            if getattr(self, key) < 1:
+                raise ConfigError(f"model.{key} is {getattr(self, key)}; it is at least 1.")
+        for key in ("seconds", "paths", "pessimism"):
+            if not getattr(self, key) >= 0:
+                raise ConfigError(f"model.{key} is {getattr(self, key)}; it cannot be negative.")
+        for key in ("min_confidence", "open_weight", "empty_weight"):
+            if not 0 <= getattr(self, key) <= 1:
+                raise ConfigError(f"model.{key} is {getattr(self, key)}; it has to lie in [0, 1].")
+        if not (self.seconds or self.paths):
+            raise ConfigError("model.seconds and model.paths are both 0; learning has to end some time.")
+        if any(at < 1 for at in self.snapshots) or list(self.snapshots) != sorted(set(self.snapshots)):
+            raise ConfigError(f"model.snapshots is {self.snapshots}; it is ascending seconds, 1 or more.")
+
+    @property
+    def longest(self) -> int:
+        return max(self.length, self.constant_length) if self.constants else self.length
+
+
+def in_blocks(task: Callable[[int, int], Result], count: int) -> list[Result]:
+    """task(first, last) for consecutive blocks of 0..count-1, in order; it has to release the interpreter's lock."""
+    threads = available_threads()
+    if threads == 1:
+        return [task(0, count)] if count else []
+    size = max(-(-count // (BLOCKS_A_THREAD * threads)), 1)
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(lambda first: task(first, min(first + size, count)), range(0, count, size)))
+
+
+# -- learning
+
+
+@dataclass
+class Kind:
+    """A kind of path, and what it was worth in the last round that had some of it."""
+
+    cyclic: bool
+    length: int
+    worth: float = 1.0
+
+
+@dataclass
+class RuleLearner:
+    """Learns from one graph. The rules depend on the settings, the seed and the number of paths, nothing else."""
+
+    graph: Graph
+    settings: AnyBURLConfig
+    seed: int = 0
+    paths: int = field(init=False, default=0)
+    """Sampled so far."""
+    idle: int = field(init=False, default=0)
+    """Rounds since the last new rule."""
+    seconds: float = field(init=False, default=0.0)
+    """Spent in rounds; what others do between two of them is not counted."""
+
+    def __post_init__(self) -> None:
+        self._indexed = IndexedGraph.of(self.graph)
+        self._width = BODY + self.settings.longest
+        self._kinds = [Kind(True, length) for length in range(1, self.settings.length + 1)]
+        if self.settings.constants:  # acyclic paths, and the fact alone
+            self._kinds += [Kind(False, length) for length in range(self.settings.constant_length + 1)]
+        self._known: set[bytes] = set()
+        self._rows: list[Int32s] = []
+        self._counts: list[Int64s] = []
+        self._mixed_seed = np.random.SeedSequence(self.seed).generate_state(1, np.uint64)[0]
+
+    @property
+    def num_rules(self) -> int:
+        return sum(len(rows) for rows in self._rows)
+
+    @property
+    def done(self) -> float:
+        """The share of the paths or seconds that is used up; 1 where sampling on would hardly find anything."""
+        limits = ((self.settings.paths, self.paths), (self.settings.seconds, self.seconds))
+        spent = max((min(1.0, spent / limit) for limit, spent in limits if limit), default=0.0)
+        return 1.0 if self.idle >= IDLE_ROUNDS or self.graph.num_triples == 0 else spent
+
+    def round(self) -> None:
+        """Sample, count, keep."""
+        began = time.perf_counter()
+        left = self.settings.paths - self.paths if self.settings.paths else self.settings.round_paths
+        shares = _shares(self._kinds, min(self.settings.round_paths, left))
+        found = sum(
+            self._learn(kind, count) for kind, count in zip(self._kinds, shares, strict=True) if count
+        )
+        self.idle = 0 if found else self.idle + 1
+        self.seconds += time.perf_counter() - began
+
+    def rules(self) -> RuleSet:
+        """Everything found so far, the most trusted first."""
+        rows = np.concatenate([np.zeros((0, self._width), dtype=np.int32), *self._rows])
+        counts = np.concatenate([np.zeros((0, 3), dtype=np.int64), *self._counts])
+        predicted, support = (np.ascontiguousarray(counts[:, place]) for place in (0, 1))
+        return RuleSet(rows, predicted, support, self.graph.entities).sorted(self.settings.pessimism)
+
+    def _learn(self, kind: Kind, count: int) -> int:
+        """How many rules are new."""
+        rows, settings = self._new_rows(kind, count), self.settings
+        limits = (settings.predictions, settings.steps)
+        parts = in_blocks(lambda a, b: measure_rules(a, b, rows, self._indexed, *limits), len(rows))
+        counts = np.concatenate(
+            [np.zeros((0, 3), dtype=np.int64), *parts]
+        )  # predicted, true, edges looked at
+        confidence = counts[:, 1] / np.maximum(counts[:, 0], 1)
+        keep = (counts[:, 1] >= settings.min_support) & (confidence >= settings.min_confidence)
+        self._rows.append(rows[keep])
+        self._counts.append(counts[keep])
+        trusted = counts[keep, 1] / (counts[keep, 0] + settings.pessimism)
+        gained = float((counts[keep, 1] * trusted).sum()) / 2**kind.length
+        kind.worth = gained / float(counts[:, 2].sum() + STEPS_A_PATH * count)
+        return int(keep.sum())
+
+    def _new_rows(self, kind: Kind, count: int) -> Int32s:
+        """Rules that nobody has seen yet, each once, in a fixed order."""
+        begin, self.paths = self.paths, self.paths + count
+        how = (self._mixed_seed, kind.cyclic, kind.length, self._width, self._indexed)
+        parts = in_blocks(lambda first, last: sample_rules(begin + first, begin + last, *how), count)
+        rows = np.unique(np.concatenate(parts), axis=0)
+        fresh = [place for place, row in enumerate(rows) if row.tobytes() not in self._known]
+        self._known.update(rows[place].tobytes() for place in fresh)
+        return np.ascontiguousarray(rows[fresh])
+
+
+def _shares(kinds: Sequence[Kind], paths: int) -> list[int]:
+    """How many paths of each kind: by their worth, and a part of them alike; they add up."""
+    worth = np.array([kind.worth for kind in kinds])
+    even = np.full(len(kinds), 1 / len(kinds))
+    share = even if worth.sum() <= 0 else (1 - EXPLORED) * worth / worth.sum() + EXPLORED * even
+    ends = np.rint(np.cumsum(share) * paths).astype(np.int64)
+    ends[-1] = paths
+    counts: list[int] = np.diff(ends, prepend=0).tolist()
+    return counts
+
+
+@functools.cache
+def compile_learning() -> None:
+    """Compile what learning runs, so that the clock of the first learner does not count it."""
+    graph = Graph.from_triples([("a", "r", "b"), ("b", "r", "c"), ("a", "s", "c")])
+    RuleLearner(graph, AnyBURLConfig(paths=64, round_paths=64)).round()
+
+
+# -- answering
+
+
+class BoundRules(NamedTuple):
+    """Rules as the queries over one graph use them; those with constants that it lacks are left out."""
+
+    rows: Int32s
+    """[K, 3 + L] as in a `RuleSet`, constants as entities of the graph; each directed relation's own, best first."""
+    level: Int32s  # [K] the place of the rule's confidence among all, 0 for the highest
+    start: Int64s  # [2R + 1] rules of each directed relation that any head may use
+    from_rows: Int32s
+    """[F, 3 + L] the same for the other direction: only the constant itself may ask, for whom the body holds."""
+    from_level: Int32s  # [F]
+    from_key: Int64s
+    """[F] ascending: asked relation times N, plus the constant."""
+    confidence: Floats  # [levels] descending
+
+    @classmethod
+    def of(cls, rules: RuleSet, confidence: Floats, graph: Graph) -> BoundRules:
+        """`confidence` [K] is what each rule is trusted."""
+        numbers = np.array(
+            [graph.entity_vocabulary.index.get(label, NONE) for label in rules.constants] + [NONE]
+        )
+        rows, ends = rules.rows.copy(), slice(CONSTANT, END + 1)
+        rows[:, ends] = numbers[rows[:, ends]]
+        lost = (rows[:, ends] == NONE) & (rules.rows[:, ends] != NONE)
+        kept = ~lost.any(axis=1) & (confidence > 0)
+        rows, confidence = rows[kept], confidence[kept]
+        distinct, places = np.unique(-confidence, return_inverse=True)
+        level, cyclic = places.astype(np.int32), rows[:, CONSTANT] == NONE
+        general = np.concatenate([rows, _turned(rows[cyclic], graph.num_relations)])
+        general_level = np.concatenate([level, level[cyclic]])
+        order = np.lexsort((general_level, general[:, RELATION]))
+        start = np.searchsorted(general[order, RELATION], np.arange(2 * graph.num_relations + 1))
+        own = ~cyclic & (rows[:, BODY:] != NONE).any(axis=1)
+        asked = inverse(rows[own, RELATION].astype(np.int64), graph.num_relations)
+        key = asked * max(graph.num_entities, 1) + rows[own, CONSTANT]
+        by_key = np.lexsort((level[own], key))
+        return cls(
+            general[order],
+            general_level[order],
+            start.astype(np.int64),
+            rows[own][by_key],
+            level[own][by_key],
+            key[by_key],
+            -distinct,
+        )
+
+
+def _turned(rows: Int32s, num_relations: int) -> Int32s:
+    """Cyclic rules for the question in the other direction: the body walked from its end."""
+    turned = np.full_like(rows, NONE)
+    turned[:, RELATION] = inverse(rows[:, RELATION], num_relations)
+    lengths = (rows[:, BODY:] != NONE).sum(axis=1)
+    for length in np.unique(lengths).tolist():
+        of_length = lengths == length
+        body = rows[of_length, BODY : BODY + length][:, ::-1]
+        turned[of_length, BODY : BODY + length] = inverse(body, num_relations)
+    return turned
+
+
+def scores_of_batch(walk: Propagation, rows: Rows, bound: BoundRules, graph: IndexedGraph) -> Floats:
+    """[B, N] for the queries of a walk."""
+    scores = np.zeros((walk.num_queries, walk.num_entities))
+    head, relation = (ids.cpu().contiguous().numpy() for ids in (walk.query_head, walk.query_relation))
+
+    def score(first: int, last: int) -> None:
+        for query in range(first, last):
+            asked = (query, head[query], relation[query])
+            entity, level = fired_rules(*asked, rows, bound, graph, walk.num_entities)
+            _score(entity, level, bound.confidence, scores[query])
+
+    in_blocks(score, walk.num_queries)
+    return scores
+
+
+def _score(entity: Int32s, level: Int32s, confidence: Floats, scores: Floats) -> None:
+    """Fill the scores [N] from who was predicted at which levels; pairs come with ascending levels."""
+    if len(entity) == 0:
+        return
+    candidates, number = np.unique(entity, return_inverse=True)
+    levels = level[np.argsort(number, kind="stable")]
+    stop = np.cumsum(np.bincount(number))  # the levels of candidate c are levels[start[c]:stop[c]]
+    start = np.concatenate([[0], stop[:-1]])
+    place = _places(start, stop, levels)
+    groups = place.max() + 1
+    order = ORDER_SHARE * (groups - place) / (groups + 1)
+    scores[candidates] = (1 - ORDER_SHARE) * confidence[levels[start]] + order
+
+
+def _places(start: Int64s, stop: Int64s, levels: Int32s) -> Int64s:
+    """[C] the place of each candidate by its levels, compared one after the other; 0 for the most trusted."""
+    place = np.zeros(len(start), dtype=np.int64)
+    for first in range(0, int((stop - start).max()), LEVELS_AT_ONCE):
+        column = start[:, None] + first + np.arange(LEVELS_AT_ONCE)  # [C, 64]
+        known = np.where(
+            column < stop[:, None], levels[np.minimum(column, len(levels) - 1)], np.iinfo(np.int32).max
+        )
+        key = np.column_stack([place, known]).astype(">u4")  # bytes that sort as the numbers do
+        whole = np.ascontiguousarray(key).view(np.dtype((np.void, key.shape[1] * 4))).reshape(-1)
+        place = np.unique(whole, return_inverse=True)[1].reshape(-1)
+    return place
 
 
 class AnyBURL(LinkPredictor):
@@ -51,10 +362,7 @@ class AnyBURL(LinkPredictor):
         self, num_relations: int, config: AnyBURLConfig | None = None, context: ContextConfig | None = None
     ) -> None:
         super().__init__(num_relations, config, context)
-        self.num_layers = self.settings.longest
         self.set_rules(RuleSet.empty())
-
-    # the rules
 
     @property
     def rule_set(self) -> RuleSet:
@@ -64,7 +372,7 @@ class AnyBURL(LinkPredictor):
     def set_rules(self, rules: RuleSet) -> None:
         """Use these rules from now on."""
         self._rules = rules
-        self._bound: tuple[Graph, BoundRules, Measured] | None = None
+        self._bound: tuple[Graph, BoundRules, IndexedGraph] | None = None
         self.num_layers = max(self.settings.longest, rules.longest)
         for name, tensor in rules.to_tensors().items():
             self.register_buffer(f"rules_{name}", tensor)
@@ -96,53 +404,35 @@ class AnyBURL(LinkPredictor):
         weight = np.where(ends_anywhere, self.settings.open_weight, 1.0)
         return confidence * np.where(empty, self.settings.empty_weight, weight)
 
-    # learning
-
     def learn(self, graph: Graph, seed: int = 0) -> Iterator[Learning]:
         """Sample until the seconds or the paths are used up, or nothing new is found; only that time counts."""
-        compiled()
-        learner, clock = RuleLearner(graph, self.settings, seed), _Clock()
-        snapshots = list(self.settings.snapshots)
-        while not self._has_ended(learner, clock):
-            clock.run()
+        compile_learning()
+        learner, snapshots = RuleLearner(graph, self.settings, seed), list(self.settings.snapshots)
+        while learner.done < 1:
             learner.round()
-            clock.stop()
-            due = bool(snapshots) and clock.seconds >= snapshots[0]
+            due = bool(snapshots) and learner.seconds >= snapshots[0]
             if due:
-                snapshots = [at for at in snapshots if at > clock.seconds]
+                snapshots = [at for at in snapshots if at > learner.seconds]
                 self.set_rules(learner.rules())
-            if not self._has_ended(learner, clock):
-                yield self._progress(learner, clock, due)
+            if learner.done < 1:
+                yield _progress(learner, due)
         self.set_rules(learner.rules())
-        yield self._progress(learner, clock, True)
-
-    def _has_ended(self, learner: RuleLearner, clock: _Clock) -> bool:
-        limits = ((self.settings.paths, learner.paths), (self.settings.seconds, clock.seconds))
-        return learner.saturated or any(limit and spent >= limit for limit, spent in limits)
-
-    def _progress(self, learner: RuleLearner, clock: _Clock, snapshot: bool) -> Learning:
-        limits = ((self.settings.paths, learner.paths), (self.settings.seconds, clock.seconds))
-        done = max((min(1.0, spent / limit) for limit, spent in limits if limit), default=0.0)
-        left = clock.seconds / done * (1 - done) if done else 0.0
-        return Learning(done, left, {"paths": learner.paths, "rules": learner.num_rules}, snapshot)
-
-    # answering
+        yield _progress(learner, True)
 
     def forward(self, batch: QueryBatch) -> Tensor:
         """[B, N] float64; on the CPU, wherever the batch is."""
         walk = batch.propagation
-        bound, measured = self._bound_to(walk.graph)
-        scores = _scores(walk, rows_of_batch(walk), bound, measured)
+        scores = scores_of_batch(walk, rows_of_batch(walk), *self._bound_to(walk.graph))
         return torch.from_numpy(scores).to(walk.graph.device)
 
     def rules_behind(self, batch: QueryBatch, answer: int) -> list[Rule]:
         """The rules that predict an answer to the batch's one query, the most trusted first."""
         walk = batch.propagation
-        rows, (_, measured) = rows_of_batch(walk), self._bound_to(walk.graph)
+        rows, (_, indexed) = rows_of_batch(walk), self._bound_to(walk.graph)
         found = []
         for number in self._rules_about(int(walk.query_relation[0])):
-            alone = bind(self._rules.select(np.array([number])), np.ones(1), walk.graph)
-            if _scores(walk, rows, alone, measured)[0, answer] > 0:
+            alone = BoundRules.of(self._rules.select(np.array([number])), np.ones(1), walk.graph)
+            if scores_of_batch(walk, rows, alone, indexed)[0, answer] > 0:
                 found.append(self._rules.rule(int(number), self.settings.pessimism))
         return found
 
@@ -152,46 +442,24 @@ class AnyBURL(LinkPredictor):
         wanted = np.flatnonzero(self._rules.rows[:, RELATION] % self.num_relations == forward)
         return wanted[np.argsort(-self.trust(self._rules)[wanted], kind="stable")]
 
-    def _bound_to(self, graph: Graph) -> tuple[BoundRules, Measured]:
+    def _bound_to(self, graph: Graph) -> tuple[BoundRules, IndexedGraph]:
         """The rules with this graph's entities for constants; kept for the last graph."""
         kept = self._bound
         if kept is None or kept[0] is not graph:
-            inverse_of = Sampled.of(graph).inverse_of
-            bound = bind(self._rules, self.trust(self._rules), graph)
-            kept = self._bound = (graph, bound, Measured.of(graph, inverse_of))
+            bound = BoundRules.of(self._rules, self.trust(self._rules), graph)
+            kept = self._bound = (graph, bound, IndexedGraph.of(graph))
         return kept[1], kept[2]
-
-    # storing
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         """As many rules as were stored, whatever there are now."""
         stored = {name: state_dict.get(f"{prefix}rules_{name}") for name in RuleSet.empty().to_tensors()}
-        if all(tensor is not None for tensor in stored.values()):
-            tensors = {name: tensor for name, tensor in stored.items() if tensor is not None}
+        tensors = {name: tensor for name, tensor in stored.items() if tensor is not None}
+        if len(tensors) == len(stored):
             self.set_rules(RuleSet.from_tensors(tensors, self.num_relations))
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
-def _scores(walk: Propagation, rows: Rows, bound: BoundRules, measured: Measured) -> Floats:
-    """[B, N] for the queries of a walk."""
-    scores = np.zeros((walk.num_queries, walk.num_entities))
-    head, relation = (ids.cpu().contiguous().numpy() for ids in (walk.query_head, walk.query_relation))
-    in_blocks(
-        lambda first, last: score_block(first, last, head, relation, rows, bound, measured, scores),
-        walk.num_queries,
-        available_threads(),
-    )
-    return scores
-
-
-class _Clock:
-    """Seconds spent learning; what others do between two rounds is not counted."""
-
-    def __init__(self) -> None:
-        self.seconds, self._began = 0.0, 0.0
-
-    def run(self) -> None:
-        self._began = time.perf_counter()
-
-    def stop(self) -> None:
-        self.seconds += time.perf_counter() - self._began
+def _progress(learner: RuleLearner, snapshot: bool) -> Learning:
+    left = learner.seconds / learner.done * (1 - learner.done) if learner.done else 0.0
+    figures = {"paths": learner.paths, "rules": learner.num_rules}
+    return Learning(learner.done, left, figures, snapshot)
