@@ -56,7 +56,7 @@ def run(
     ] = None,
     recipe: Annotated[
         list[str] | None,
-        typer.Option("--recipe", help="shipped, a recipe (.toml) or a folder of recipes. Repeatable."),
+        typer.Option("--recipe", help="shipped, published, or a recipe (.toml). Repeatable."),
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds: 0, 1, 2, ...")] = None,
     seed: Annotated[list[int] | None, typer.Option("--seed", help="This seed. Repeatable.")] = None,
@@ -303,7 +303,7 @@ def tune(
     dataset: Annotated[str, typer.Argument(help="A dataset name or folder.", metavar="DATASET")],
     model: Annotated[str, typer.Option("--model", "-m", help="nbfnet, nbfnet+cp, redgnn, redgnn+cp, ...")],
     recipe: Annotated[
-        str, typer.Option(help="Where it starts from: shipped, a recipe (.toml) or a folder of recipes.")
+        str, typer.Option(help="Where it starts from: shipped, published, or a recipe (.toml).")
     ] = "shipped",
     space: Annotated[
         str | None, typer.Option(help="What to vary: a shipped space by name, or a file (.toml).")
@@ -344,7 +344,7 @@ def tune(
 ) -> None:
     """Search for a recipe; selects on the training side alone and opens no inference query."""
     from lab import search
-    from lab.cells import find_recipe, recipe_file_name
+    from lab.cells import find_recipe, trials_name
     from lab.defaults import recipe_of
     from lab.models import shipped_variants
     from lab.space import space_named
@@ -367,7 +367,7 @@ def tune(
         finalists,
         seeds,
     )
-    name = recipe_file_name(dataset.strip("./"), model).removesuffix(".toml")
+    name = trials_name(dataset, model)
     path = file or Path("results/trials") / f"{name}.{select}.{sampler}.{seed}.jsonl"
     with TrainingBars(str(path)) as bars:
         progress = search.tune(

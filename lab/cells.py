@@ -5,18 +5,18 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from contextpool.errors import ConfigError
-from contextpool.recipe import Recipe, read_recipe
+from contextpool.recipe import Recipe, read_recipe, section_values, shipped_recipe
 from lab.defaults import changed, fingerprint, recipe_of
-from lab.models import CONTEXT, Variant, find_variant, split_name
+from lab.models import Variant, find_variant, split_name
 from lab.recipe_file import tuning_of
 
+RECIPES = Path(__file__).with_name("recipes")
 SHIPPED = "shipped"
-"""The source of the recipes that come with the package."""
+"""The recipes of the splits: what the product shipped when results/ was made."""
 
 
 class Key(NamedTuple):
@@ -80,22 +80,17 @@ def recipe_name(label: str, values: Mapping[str, Any]) -> str:
 
 
 def find_recipe(dataset: str, model: str, source: str, variants: Mapping[str, Variant]) -> FoundRecipe:
-    """From the shipped recipes, a folder that names its files as they do, or one file.
+    """From one file (.toml), or from `lab/recipes/SOURCE`; a variant starts from the +cp recipe.
 
-    A file of the model's very name wins; otherwise a variant starts from the +cp recipe.
+    A dataset that the folder says nothing of has the product's recipe, which is by family, or its defaults.
     """
     base, suffix = split_name(model)
     if source.endswith(".toml"):
         return _from_file(Path(source), model, variants)
-    exact = _named(dataset, model, source)
-    if exact is not None:
-        return exact
-    if not suffix:
-        return FoundRecipe(_unlisted(dataset, base, False, source))
-    variant = find_variant(suffix, variants)
-    start = _named(dataset, f"{base}+{CONTEXT}", source)
-    start = start or FoundRecipe(_unlisted(dataset, base, True, source))
-    return FoundRecipe(variant.applied(start.values), start.tuning)
+    values = _listed(dataset, base, bool(suffix), source) or _of_the_product(
+        dataset, base, bool(suffix), source
+    )
+    return FoundRecipe(find_variant(suffix, variants).applied(values) if suffix else values)
 
 
 def _from_file(path: Path, model: str, variants: Mapping[str, Variant]) -> FoundRecipe:
@@ -110,26 +105,28 @@ def _from_file(path: Path, model: str, variants: Mapping[str, Variant]) -> Found
     return FoundRecipe(values, tuning_of(path))
 
 
-def _named(dataset: str, model: str, source: str) -> FoundRecipe | None:
-    folder = Path(str(resources.files("contextpool"))) / "recipes" if source == SHIPPED else Path(source)
+def _listed(dataset: str, base: str, context: bool, source: str) -> dict[str, Any] | None:
+    folder = RECIPES / source
     if not folder.is_dir():
-        raise ConfigError(f"recipes: {source!r} is neither 'shipped' nor a .toml file nor a folder of them.")
-    path = folder / recipe_file_name(dataset, model)
-    if not path.is_file():
+        known = ", ".join(sorted(path.name for path in RECIPES.iterdir()))
+        raise ConfigError(f"recipes: {source!r} is neither a .toml file nor one of {known}.")
+    path = folder / f"{base}.toml"
+    table = tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
+    values = section_values(table, dataset, context)
+    if values is None:
         return None
-    shipped = source == SHIPPED
-    values = tomllib.loads(path.read_text("utf-8")) if shipped else read_recipe(path).to_dict()
-    return FoundRecipe(values, tuning_of(path))
+    return {**values, "dataset": dataset, "model": {"name": base, **values.get("model", {})}}
 
 
-def recipe_file_name(dataset: str, model: str) -> str:
-    """grail-fb237_v1.nbfnet+cp.toml"""
-    return f"{dataset.replace('/', '-')}.{model}.toml"
-
-
-def _unlisted(dataset: str, base: str, context: bool, source: str) -> dict[str, Any]:
-    """For a dataset of one's own the defaults; a folder of recipes has to have the recipe."""
+def _of_the_product(dataset: str, base: str, context: bool, source: str) -> dict[str, Any]:
     if source != SHIPPED:
-        wanted = recipe_file_name(dataset, f"{base}+{CONTEXT}" if context else base)
-        raise ConfigError(f"{source}: there is no {wanted}. Write it, or leave the setting out.")
-    return Recipe(dataset, base).with_values({"context": context}).to_dict()
+        raise ConfigError(
+            f"lab/recipes/{source}: there is no recipe of {base} for {dataset}. Leave the setting out."
+        )
+    found = shipped_recipe(dataset, base, context)
+    return (found or Recipe(dataset, base).with_values({"context": context})).to_dict()
+
+
+def trials_name(dataset: str, model: str) -> str:
+    """grail-fb237_v1.nbfnet+cp"""
+    return f"{dataset.strip('./').replace('/', '-')}.{model}"

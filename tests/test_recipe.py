@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from contextpool.models.nbfnet import NBFNetConfig
 from contextpool.models.redgnn import REDGNNConfig
 from contextpool.models.registry import model_class
 from contextpool.pool.batch import BatchBuilder
-from contextpool.recipe import Recipe, read_recipe, shipped_recipe
+from contextpool.recipe import Recipe, read_recipe, section_values, shipped_recipe
 from contextpool.train.config import TrainConfig
 from learning_worlds import CONTEXTS, random_graph
 
@@ -190,24 +191,49 @@ def test_a_file_is_named_in_what_is_wrong_with_it(tmp_path: Path) -> None:
 # shipped ones
 
 
-def shipped() -> list[str]:
-    folder = resources.files("contextpool").joinpath("recipes")
-    return sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".toml"))
+FAMILIES = [
+    f"{kind}/{name}" for kind in ("grail", "grail_transductive") for name in ("WN18RR", "fb237", "nell")
+]
 
 
 def test_every_shipped_recipe_loads_and_its_context_can_be_mined() -> None:
     graph = random_graph(3)
-    assert shipped()
-    for name in shipped():
-        text = resources.files("contextpool").joinpath("recipes").joinpath(name).read_text("utf-8")
-        recipe = Recipe.from_dict(tomllib.loads(text))
-        in_context = recipe.context is not None
-        own = f"{recipe.dataset.replace('/', '-')}.{recipe.model}{'+cp' if in_context else ''}.toml"
-        assert name in (own, own.replace("grail-", "published-"))
-        if name == own:
-            assert shipped_recipe(recipe.dataset, recipe.model, in_context) == recipe
-        model = model_class(recipe.model)(graph.num_relations, recipe.model_config(), recipe.context)
-        BatchBuilder(graph, model.num_layers, recipe.context, Statistics.of(graph))
+    folder = resources.files("contextpool").joinpath("recipes")
+    models = [entry.name.removesuffix(".toml") for entry in folder.iterdir()]
+    assert "nbfnet" in models
+    for name in models:
+        table = tomllib.loads(folder.joinpath(f"{name}.toml").read_text("utf-8"))
+        families = {section.removesuffix("+cp") for section in table} - {"all"}
+        assert families - {"world"} == set(FAMILIES)
+        for family in families:
+            dataset = family if family == "world" else f"{family}_v2"
+            for context in (False, True):
+                recipe = shipped_recipe(dataset, name, context)
+                assert (recipe is None) == (context and "all+cp" not in table)
+                if recipe is not None:
+                    assert (recipe.dataset, recipe.model, recipe.context is not None) == (
+                        dataset,
+                        name,
+                        context,
+                    )
+                    model = model_class(name)(graph.num_relations, recipe.model_config(), recipe.context)
+                    BatchBuilder(graph, model.num_layers, recipe.context, Statistics.of(graph))
+
+
+def test_the_splits_of_a_family_have_one_recipe() -> None:
+    first, last = (shipped_recipe(f"grail/fb237_v{version}", "nbfnet", True) for version in (1, 4))
+    assert first is not None
+    assert last is not None
+    assert replace(first, dataset=last.dataset) == last
+    table = {
+        "all": {"train": {"lr": 1}},
+        "all+cp": {"context": {}},
+        "x": {"model": {"a": 1}},
+        "x+cp": {"model": {}},
+    }
+    assert section_values(table, "x", False) == {"train": {"lr": 1}, "model": {"a": 1}}
+    assert section_values(table, "x", True) == {"train": {"lr": 1}, "context": {}, "model": {}}
+    assert section_values(table, "y", False) is None
 
 
 def test_a_setting_without_a_shipped_recipe_has_none() -> None:

@@ -80,10 +80,36 @@ def read_recipe(path: str | Path) -> Recipe:
 
 
 def shipped_recipe(dataset: str, model: str, context: bool) -> Recipe | None:
-    """The recipe that the package ships for a benchmark setting, or None."""
-    name = f"{dataset.replace('/', '-')}.{model}{'+cp' if context else ''}.toml"
-    found = resources.files("contextpool").joinpath("recipes").joinpath(name)
-    return Recipe.from_dict(tomllib.loads(found.read_text("utf-8"))) if found.is_file() else None
+    """The recipe that the package ships for a benchmark, by its family (grail/fb237 of grail/fb237_v1), or None."""
+    found = resources.files("contextpool").joinpath("recipes").joinpath(f"{model}.toml")
+    if not found.is_file():
+        return None
+    values = section_values(tomllib.loads(found.read_text("utf-8")), dataset.rsplit("_v", 1)[0], context)
+    return (
+        None
+        if values is None
+        else Recipe.from_dict(_joined(values, {"dataset": dataset, "model": {"name": model}}))
+    )
+
+
+def section_values(table: Mapping[str, Any], name: str, context: bool) -> dict[str, Any] | None:
+    """What a table of recipes says under a name: its section `all`, then the name's; None where it has no such name.
+
+    With context `all+cp` is added, and NAME+cp takes the place of NAME where there is one.
+    """
+    if name not in table or (context and "all+cp" not in table):
+        return None
+    own = f"{name}+cp" if context and f"{name}+cp" in table else name
+    values: dict[str, Any] = {}
+    for section in ("all", "all+cp", own) if context else ("all", own):
+        values = _joined(values, table[section])
+    return values
+
+
+def _joined(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with the changes, table by table."""
+    tables = {key: {**values.get(key, {}), **new} for key, new in changes.items() if isinstance(new, Mapping)}
+    return {**values, **changes, **tables}
 
 
 def checked(kind: type, values: Mapping[str, Any], prefix: str) -> Any:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from conftest import REPOSITORY
 from contextpool.errors import ConfigError, UnknownNameError
 from contextpool.recipe import Recipe, shipped_recipe
-from lab.cells import Key, make_cell, recipe_file_name
+from lab.cells import RECIPES, Key, find_recipe, make_cell, recipe_name
 from lab.defaults import fingerprint
 from lab.grid import GROUPS, Grid, chosen_datasets, read_grid
 from lab.models import Variant, joined_name, shipped_variants, split_name
 from lab.recipe_file import recipe_text
+from lab.results import read_results
 from lab_small import QUICK
 
 
@@ -43,14 +46,17 @@ def test_the_cells_are_the_product_with_seeds_innermost() -> None:
     assert keys == [(data, model, seed) for data in ("v1", "v2") for model in models for seed in (0, 1)]
 
 
-def test_a_cell_follows_the_shipped_recipe_and_carries_its_fingerprint() -> None:
+def test_a_cell_follows_the_recipe_of_its_split_and_carries_its_fingerprint() -> None:
     (cell,) = Grid(("grail/fb237_v1",), ("nbfnet+cp",), seeds=(5,)).cells()
-    expected = shipped_recipe("grail/fb237_v1", "nbfnet", True)
-    assert expected is not None
-    assert cell.recipe.model_config() == expected.model_config()
-    assert (cell.recipe.context, cell.recipe.train) == (expected.context, expected.train)
-    assert cell.key == Key("grail/fb237_v1", "nbfnet+cp", f"shipped#{fingerprint(expected.to_dict())[:8]}", 5)
+    assert cell.key == Key(
+        "grail/fb237_v1", "nbfnet+cp", f"shipped#{fingerprint(cell.recipe.to_dict())[:8]}", 5
+    )
     assert str(cell.key) == f"grail/fb237_v1 nbfnet+cp {cell.key.recipe} 5"
+    (world,) = Grid(("world",), ("nbfnet+cp",), seeds=(0,)).cells()
+    expected = shipped_recipe("world", "nbfnet", True)
+    assert expected is not None
+    assert world.recipe.model_config() == expected.model_config()
+    assert (world.recipe.context, world.recipe.train) == (expected.context, expected.train)
 
 
 def test_a_change_makes_another_recipe_and_the_same_change_the_same() -> None:
@@ -111,19 +117,36 @@ def test_every_shipped_variant_without_new_options_can_be_made() -> None:
         assert Grid(("grail/nell_v1",), (f"redgnn+{name}",)).cells()
 
 
-def test_recipes_come_from_a_folder_with_how_they_were_found(tmp_path: Path) -> None:
+def test_a_recipe_file_says_how_it_was_found_and_variants_start_from_it(tmp_path: Path) -> None:
     recipe = Recipe("grail/nell_v1", "nbfnet", {"dim": 8}).with_values({"context.hops": 2})
     tuning = {"key": "k", "trials": 3}
-    (tmp_path / recipe_file_name("grail/nell_v1", "nbfnet+cp")).write_text(recipe_text(recipe, tuning=tuning))
-    grid = Grid(("grail/nell_v1",), ("nbfnet+cp", "nbfnet+gate"), recipes=(str(tmp_path),), seeds=(0,))
+    path = tmp_path / "mine.toml"
+    path.write_text(recipe_text(recipe, tuning=tuning))
+    grid = Grid(("grail/nell_v1",), ("nbfnet+cp", "nbfnet+gate"), recipes=(str(path),), seeds=(0,))
     exact, derived = grid.cells()
     assert exact.recipe == recipe
     assert exact.tuning == derived.tuning == tuning
-    assert exact.key.recipe.startswith(tmp_path.name + "#")
+    assert exact.key.recipe.startswith("mine#")
     assert derived.recipe.context is not None
     assert derived.recipe.context.views == ()
-    with pytest.raises(ConfigError, match=r"there is no grail-nell_v2\.nbfnet\.toml"):
-        Grid(("grail/nell_v2",), ("nbfnet",), recipes=(str(tmp_path),)).cells()
+
+
+def test_the_special_recipes_are_those_of_the_lines() -> None:
+    results = read_results(REPOSITORY / "results")
+    named = {(group.dataset, group.model, group.recipe) for group in results.groups}
+    found = 0
+    for path in sorted(RECIPES.glob("*/*.toml")):
+        for section in tomllib.loads(path.read_text("utf-8")):
+            dataset, plus, _ = section.partition("+")
+            if dataset != "all":
+                model = f"{path.stem}+cp" if plus else path.stem
+                values = find_recipe(dataset, model, path.parent.name, shipped_variants()).values
+                found += (dataset, model, recipe_name(path.parent.name, values)) in named
+    assert found == 94
+    with pytest.raises(ConfigError, match="no recipe of nbfnet for grail/fb237_v1"):
+        Grid(("grail/fb237_v1",), ("nbfnet",), recipes=("published",)).cells()
+    with pytest.raises(ConfigError, match=r"neither a \.toml file nor one of published, shipped"):
+        Grid(("grail/fb237_v1",), ("nbfnet",), recipes=("nowhere",)).cells()
 
 
 def test_one_recipe_file_serves_the_model_it_is_for_on_any_dataset(tmp_path: Path) -> None:
