@@ -53,7 +53,7 @@ def count_with_scipy(columns: Columns, num_entities: int, num_relations: int) ->
 
 
 def count_with_ours(columns: Columns, num_entities: int, num_relations: int) -> np.ndarray:
-    from contextpool.context.cooccurrence import count_from_columns
+    from contextpool.context.counts import count_from_columns
 
     return count_from_columns(*columns, num_entities, num_relations)
 

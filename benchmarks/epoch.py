@@ -13,7 +13,7 @@ import torch
 
 import contextpool as cp
 from contextpool.context.config import ContextConfig
-from contextpool.context.statistics import Statistics
+from contextpool.context.counts import Statistics
 from contextpool.graph.graph import Graph
 from contextpool.models.nbfnet import NBFNet, NBFNetConfig
 from contextpool.models.redgnn import REDGNN, REDGNNConfig

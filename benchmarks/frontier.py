@@ -23,9 +23,8 @@ import torch
 from mining import write_power_law
 
 from contextpool.context.config import ContextConfig
-from contextpool.context.cooccurrence import Cooccurrence
+from contextpool.context.counts import Cooccurrence, Statistics
 from contextpool.context.map_graph import map_graph
-from contextpool.context.statistics import Statistics
 from contextpool.graph.mapped import MappedGraph, is_mapped, open_graph
 from contextpool.graph.relation_sets import RelationSets, num_words
 from contextpool.models.nbfnet import NBFNet, NBFNetConfig

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from contextpool.context.selection import MaskSelector
+from contextpool.context.neighbors import MaskSelector
 from contextpool.graph.graph import Graph
 from contextpool.graph.relation_sets import relation_sets
 from contextpool.graph.relations import inverse

@@ -16,7 +16,7 @@ import pyg_rgcn_context
 import torch
 
 import contextpool as cp
-from contextpool.context.selection import MaskSelector
+from contextpool.context.neighbors import MaskSelector
 from contextpool.graph.relations import RelationVocabulary
 from contextpool.interop.pyg import ContextPooling, ContextSelection
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 import contextpool as cp
 from contextpool.context.config import ContextConfig, ViewConfig
+from contextpool.context.counts import Statistics
 from contextpool.context.neighbors import SelfPolicy, mine_context
-from contextpool.context.statistics import Statistics
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import RelationVocabulary

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from contextpool.context.config import ContextConfig, ViewConfig
-from contextpool.context.statistics import Statistics
+from contextpool.context.counts import Statistics
 from contextpool.errors import ConfigError, UnknownNameError
 from contextpool.models.nbfnet import NBFNetConfig
 from contextpool.models.redgnn import REDGNNConfig

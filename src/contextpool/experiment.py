@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from contextpool.context.config import ContextConfig
-from contextpool.context.statistics import Statistics
+from contextpool.context.counts import Statistics
 from contextpool.errors import CheckpointError, ConfigError, DataError
 from contextpool.evaluate.calibration import Calibration, fit_calibration
 from contextpool.evaluate.queries import Scorer, batch_size_for

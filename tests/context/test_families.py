@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from context.literal import Labels, cnf_generate, cnf_train, graph_of, neighbors_of
 from contextpool.context.families import ContextFamilies, checked_sizes, mine_families, select_relations
 from contextpool.context.itemsets import least_relevant
-from contextpool.context.neighbors import mine_context
-from contextpool.context.selection import RelationSelector
+from contextpool.context.neighbors import RelationSelector, mine_context
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
 from contextpool.graph.relation_sets import pack_bits, relation_sets, unpack_bits

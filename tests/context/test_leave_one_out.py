@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from contextpool.context.cooccurrence import count_cooccurrence
-from contextpool.context.leave_one_out import CountsOf
+from contextpool.context.counts import CountsOf, count_cooccurrence
 from contextpool.context.relevance import neighborhood_precision, neighborhood_recall
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import inverse

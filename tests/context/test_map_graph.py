@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from contextpool.context import map_graph as making
-from contextpool.context.cooccurrence import count_cooccurrence
+from contextpool.context.counts import count_cooccurrence
 from contextpool.context.map_graph import map_graph
 from contextpool.errors import ConfigError, DataError, UnknownNameError
 from contextpool.graph.graph import Graph

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from contextpool.context.counts import Statistics
 from contextpool.context.families import ContextFamilies
-from contextpool.context.statistics import Statistics
 from contextpool.errors import DataError
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import RelationVocabulary

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from contextpool.context.config import ContextConfig
+from contextpool.context.counts import Statistics
 from contextpool.context.neighbors import mine_context
-from contextpool.context.statistics import Statistics
 from contextpool.errors import ConfigError, InputError, NonFiniteError
 from contextpool.evaluate.calibration import Calibration
 from contextpool.explain import Explanation

@@ -16,8 +16,7 @@ from torch_geometric.nn.pool.select import SelectOutput
 from torch_geometric.transforms import BaseTransform, Compose
 
 import contextpool as cp
-from contextpool.context.neighbors import ContextNeighbors
-from contextpool.context.selection import MaskSelector
+from contextpool.context.neighbors import ContextNeighbors, MaskSelector
 from contextpool.errors import ConfigError, DataError
 from contextpool.graph.graph import Graph, walk_back
 from contextpool.interop.pyg import ContextPooling, ContextSelection

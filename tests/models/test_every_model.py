@@ -13,7 +13,7 @@ from torch import Tensor
 import contextpool as cp
 from contextpool import experiment
 from contextpool.context.config import ContextConfig
-from contextpool.context.statistics import Statistics
+from contextpool.context.counts import Statistics
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
 from contextpool.models.base import LinkPredictor

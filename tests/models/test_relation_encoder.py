@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from contextpool.context.config import ContextConfig
+from contextpool.context.counts import Statistics
 from contextpool.context.neighbors import ContextNeighbors
-from contextpool.context.statistics import Statistics
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import inverse_label

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from contextpool.context.config import ContextConfig, ViewConfig
-from contextpool.context.selection import MaskSelector
-from contextpool.context.statistics import Statistics
+from contextpool.context.counts import Statistics
+from contextpool.context.neighbors import MaskSelector
 from contextpool.graph.graph import Graph
 from contextpool.kernels.interface import FULL, Stream, aggregate, use_backend
 from contextpool.models.base import LinkPredictor

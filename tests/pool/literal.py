@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from contextpool.context.selection import MaskSelector, RelationSelector, SelectionTable
+from contextpool.context.neighbors import MaskSelector, RelationSelector, SelectionTable
 from contextpool.graph.graph import Graph
 from contextpool.graph.relation_sets import Words, pack_bits, unpack_bits
 from contextpool.graph.relations import RelationVocabulary

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from contextpool.context.config import ContextConfig, ViewConfig
+from contextpool.context.counts import Statistics
 from contextpool.context.families import mine_families
 from contextpool.context.neighbors import mine_context
-from contextpool.context.statistics import Statistics
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
 from contextpool.pool.batch import BatchBuilder, QueryBatch

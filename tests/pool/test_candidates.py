@@ -7,8 +7,8 @@ import math
 import torch
 
 from contextpool.context.config import ContextConfig
+from contextpool.context.counts import Statistics
 from contextpool.context.neighbors import ContextNeighbors
-from contextpool.context.statistics import Statistics
 from contextpool.graph.graph import Graph
 from contextpool.pool.batch import BatchBuilder
 from contextpool.pool.candidates import FEATURES, degrees_without

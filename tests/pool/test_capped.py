@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contextpool.context.cooccurrence import count_cooccurrence
+from contextpool.context.counts import count_cooccurrence
 from contextpool.context.neighbors import mine_context
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph, walk_back

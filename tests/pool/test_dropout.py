@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from contextpool.context.config import ContextConfig, ViewConfig
-from contextpool.context.statistics import Statistics
+from contextpool.context.counts import Statistics
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
 from contextpool.pool.batch import BatchBuilder, QueryBatch

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from contextpool.context.families import mine_families, select_relations
-from contextpool.context.neighbors import mine_context
-from contextpool.context.selection import MaskSelector
+from contextpool.context.neighbors import MaskSelector, mine_context
 from contextpool.errors import ConfigError, DataError
 from contextpool.graph.graph import Graph
 from contextpool.pool import _walk_cpu

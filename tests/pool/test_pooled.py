@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from contextpool.context.families import mine_families
-from contextpool.context.neighbors import mine_context
-from contextpool.context.selection import MaskSelector
+from contextpool.context.neighbors import MaskSelector, mine_context
 from contextpool.errors import ConfigError, DataError, UnknownNameError
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import RelationVocabulary

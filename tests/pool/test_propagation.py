@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from contextpool.context.selection import MaskSelector
+from contextpool.context.neighbors import MaskSelector
 from contextpool.errors import ConfigError, DataError
 from contextpool.graph.graph import Graph
 from contextpool.pool._backend import Backend

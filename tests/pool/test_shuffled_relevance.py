@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from contextpool.context.config import ContextConfig
-from contextpool.context.leave_one_out import CountsOf
+from contextpool.context.counts import CountsOf, Statistics
 from contextpool.context.relevance import shuffled_neighbors
-from contextpool.context.statistics import Statistics
 from contextpool.errors import ConfigError
 from contextpool.pool.batch import BatchBuilder
 from kernels.triton_here import needs_triton

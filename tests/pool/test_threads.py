@@ -98,7 +98,7 @@ def test_torch_keeps_its_number_of_threads() -> None:
     """Where numba's threads and torch's are of one OpenMP library, numba sets both; it takes a new process to see."""
     script = """
 import torch
-from contextpool.context.threads import available_threads
+from contextpool.context.counts import available_threads
 print(torch.get_num_threads(), available_threads(), torch.get_num_threads())
 """
     assert output_of(script, OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="2") == ["1", "2", "1"]
@@ -108,7 +108,7 @@ def test_torch_keeps_it_through_mining_too() -> None:
     """Two more threads would add up gradients in another order: other last bits than before anything was mined."""
     script = """
 import torch
-from contextpool.context.cooccurrence import count_cooccurrence
+from contextpool.context.counts import count_cooccurrence
 from contextpool.graph.graph import Graph
 count_cooccurrence(Graph.from_triples([("a", "r", "b"), ("b", "s", "c")]))
 print(torch.get_num_threads())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from contextpool.context.statistics import Statistics
+from contextpool.context.counts import Statistics
 from contextpool.graph.graph import Graph
 from contextpool.predict import Predictor
 from contextpool.predict.answers import Selection

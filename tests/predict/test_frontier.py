@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from contextpool.context.config import ContextConfig
+from contextpool.context.counts import Statistics
 from contextpool.context.map_graph import map_graph
-from contextpool.context.statistics import Statistics
 from contextpool.errors import ConfigError, UnknownNameError
 from contextpool.graph.graph import Graph
 from contextpool.graph.mapped import MappedGraph

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from contextpool.context.config import ContextConfig
-from contextpool.context.statistics import Statistics
+from contextpool.context.counts import Statistics
 from contextpool.errors import ConfigError, ContextPoolError, UnknownNameError
 from contextpool.evaluate.calibration import Calibration
 from contextpool.graph.graph import Graph

@@ -80,7 +80,7 @@ def _tell_context(training: Graph, context: ContextNeighbors, relation: str) -> 
 
 
 def _tell_pooling(inference: Graph, context: ContextNeighbors, head: str, relation: str) -> None:
-    from contextpool.context.selection import MaskSelector
+    from contextpool.context.neighbors import MaskSelector
     from contextpool.pool.pooled import pool
 
     out = console()

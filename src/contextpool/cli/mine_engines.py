@@ -11,7 +11,7 @@ from contextpool.cli.output import count_bar
 from contextpool.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from contextpool.context.cooccurrence import Cooccurrence
+    from contextpool.context.counts import Cooccurrence
     from contextpool.context.mining import Engine
 
 _UNITS = {

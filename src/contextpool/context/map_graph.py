@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from contextpool.context.cooccurrence import check_relation_count, count_rows
+from contextpool.context.counts import check_relation_count, count_rows
 from contextpool.errors import ConfigError, DataError
 from contextpool.graph.graph import MAX_EDGES
 from contextpool.graph.mapped import DESCRIPTION, FORMAT, MappedGraph, open_graph

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from contextpool.context.cooccurrence import Cooccurrence
+from contextpool.context.counts import Cooccurrence
 from contextpool.graph.hashing import mixed
 
 Ratios = npt.NDArray[np.float64]

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from contextpool.context.config import ContextConfig
-from contextpool.context.neighbors import ContextNeighbors
+from contextpool.context.counts import Statistics
+from contextpool.context.neighbors import ContextNeighbors, RelationSelector
 from contextpool.context.relevance import neighborhood_precision, neighborhood_recall
-from contextpool.context.selection import RelationSelector
-from contextpool.context.statistics import Statistics
 from contextpool.errors import ConfigError, NonFiniteError
 from contextpool.evaluate.calibration import Calibration
 from contextpool.explain.attribution import Case, by_gradient, by_removal, strongest_paths

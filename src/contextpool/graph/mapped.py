@@ -4,7 +4,7 @@
     entity_start.npy      [N + 1] int64, and entity_label.npy [bytes] uint8: the labels, sorted
     row_start.npy         [N + 1] int64
     edge_head.npy, edge_relation.npy, edge_tail.npy, edge_inverse.npy    [2T] int32
-    both.npy              [2R, 2R] int64 entities having both relations, the counts of `context.cooccurrence`
+    both.npy              [2R, 2R] int64 entities having both relations, the counts of `context.counts`
 
 `context.map_graph` makes it. The arrays are those of `Graph`, so a mapped graph is one.
 """

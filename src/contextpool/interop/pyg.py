@@ -11,9 +11,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from contextpool.context.leave_one_out import CountsOf
-from contextpool.context.neighbors import ContextNeighbors, SelfPolicy, mine_context
-from contextpool.context.selection import RelationSelector
+from contextpool.context.counts import CountsOf
+from contextpool.context.neighbors import ContextNeighbors, RelationSelector, SelfPolicy, mine_context
 from contextpool.errors import ConfigError, DataError, MissingExtraError
 from contextpool.explain import Explanation
 from contextpool.graph.graph import Graph

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from contextpool.context.threads import available_threads
+from contextpool.context.counts import available_threads
 from contextpool.errors import ConfigError, DataError
 from contextpool.kernels._cpu_backward import Gradients, push_blocks
 from contextpool.kernels._cpu_forward import reduce_blocks

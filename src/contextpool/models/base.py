@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 from torch import Tensor, nn
 
 from contextpool.context.config import ContextConfig
-from contextpool.context.statistics import Statistics
+from contextpool.context.counts import Statistics
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import RelationVocabulary

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from triton import cdiv
 
-from contextpool.context.leave_one_out import CountsOf
+from contextpool.context.counts import CountsOf
 from contextpool.context.neighbors import ContextNeighbors
 from contextpool.graph.graph import Graph
 from contextpool.pool import _triton_candidates as candidates

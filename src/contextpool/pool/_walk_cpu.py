@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from contextpool.context.threads import available_threads
+from contextpool.context.counts import available_threads
 from contextpool.graph.graph import Graph
 from contextpool.pool._backend import SCRATCH_BYTES
 from contextpool.pool._bitmap import mark, new_bitmap, take_all

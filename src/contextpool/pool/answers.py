@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from contextpool.context.selection import RelationSelector, SelectionTable
+from contextpool.context.neighbors import RelationSelector, SelectionTable
 from contextpool.graph.graph import Graph
 from contextpool.graph.relation_sets import WORD_BITS, RelationSets, Words, num_words, unpack_bits
 from contextpool.pool._rows import numbers_of_rows

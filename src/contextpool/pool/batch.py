@@ -11,12 +11,10 @@ import torch
 from torch import Tensor
 
 from contextpool.context.config import ContextConfig, ViewConfig
+from contextpool.context.counts import CountsOf, QueryCounts, Statistics
 from contextpool.context.families import ContextFamilies
-from contextpool.context.leave_one_out import CountsOf, QueryCounts
-from contextpool.context.neighbors import ContextNeighbors
+from contextpool.context.neighbors import ContextNeighbors, RelationSelector
 from contextpool.context.relevance import neighborhood_precision, shuffled_neighbors
-from contextpool.context.selection import RelationSelector
-from contextpool.context.statistics import Statistics
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import inverse
 from contextpool.pool._backend import has_triton

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from contextpool.context.leave_one_out import CountsOf, QueryCounts
+from contextpool.context.counts import CountsOf, QueryCounts
 from contextpool.graph.graph import Graph
 from contextpool.pool.incidence import cached_per_graph, candidate_pairs, incidence_of
 

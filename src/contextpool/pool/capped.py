@@ -14,7 +14,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from contextpool.context.cooccurrence import Cooccurrence
+from contextpool.context.counts import Cooccurrence
 from contextpool.context.relevance import neighborhood_precision, neighborhood_recall
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph

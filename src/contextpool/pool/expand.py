@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from contextpool.context.selection import RelationSelector
+from contextpool.context.neighbors import RelationSelector
 from contextpool.errors import DataError
 from contextpool.graph.graph import Graph
 from contextpool.pool import _walk_torch

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from contextpool.context.leave_one_out import CountsOf, QueryCounts
+from contextpool.context.counts import CountsOf, QueryCounts
 from contextpool.context.neighbors import ContextNeighbors
 from contextpool.graph.graph import Graph
 from contextpool.graph.relation_sets import WORD_BITS

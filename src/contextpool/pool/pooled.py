@@ -8,7 +8,7 @@ from functools import cached_property
 
 import torch
 
-from contextpool.context.selection import RelationSelector
+from contextpool.context.neighbors import RelationSelector
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
 from contextpool.pool.edge_set import PooledBatch

@@ -17,8 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from contextpool.context.cooccurrence import Cooccurrence, count_cooccurrence
-from contextpool.context.statistics import Statistics
+from contextpool.context.counts import Cooccurrence, Statistics, count_cooccurrence
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
 from contextpool.graph.mapped import MappedGraph

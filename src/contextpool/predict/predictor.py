@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from contextpool.context.config import ContextConfig
-from contextpool.context.statistics import Statistics
+from contextpool.context.counts import Statistics
 from contextpool.errors import ConfigError, WrongNamesError, unknown_name_message
 from contextpool.evaluate.calibration import Calibration
 from contextpool.evaluate.queries import Scorer

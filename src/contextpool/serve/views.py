@@ -14,9 +14,8 @@ from typing import Any
 import torch
 
 from contextpool.context.config import ViewConfig
-from contextpool.context.neighbors import ContextNeighbors
+from contextpool.context.neighbors import ContextNeighbors, MaskSelector, RelationSelector
 from contextpool.context.relevance import neighborhood_precision, neighborhood_recall
-from contextpool.context.selection import MaskSelector, RelationSelector
 from contextpool.explain.explainer import statistics_of
 from contextpool.graph.graph import Graph
 from contextpool.pool.edge_set import PooledBatch

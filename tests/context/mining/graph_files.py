@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from contextpool.context.cooccurrence import Cooccurrence
+from contextpool.context.counts import Cooccurrence
 from support import Triple, relation_sets_of
 
 COLUMNS = ["head", "relation", "tail"]

@@ -27,7 +27,7 @@ from context.mining.graph_files import (
     write_parquet,
     write_tsv,
 )
-from contextpool.context.cooccurrence import count_cooccurrence
+from contextpool.context.counts import count_cooccurrence
 from contextpool.context.mining import Engine, disk, mine_counts
 from contextpool.context.mining.codes import checksum
 from contextpool.errors import ConfigError, ContextPoolError, DataError, MissingExtraError, TripleFileError

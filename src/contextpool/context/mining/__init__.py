@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from contextpool.context.cooccurrence import Cooccurrence
+from contextpool.context.counts import Cooccurrence
 from contextpool.errors import ConfigError
 from contextpool.triples.sources.address import Address, parse_address
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from contextpool.context.cooccurrence import Cooccurrence, Counts, check_relation_count
+from contextpool.context.counts import Cooccurrence, Counts, check_relation_count
 from contextpool.errors import DataError
 from contextpool.graph.relations import RelationVocabulary
 from contextpool.triples.labels import ROLES

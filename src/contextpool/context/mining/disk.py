@@ -19,9 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from contextpool.context.cooccurrence import Cooccurrence, Counts, count_rows
+from contextpool.context.counts import Cooccurrence, Counts, available_threads, count_rows
 from contextpool.context.mining.codes import RelationCodes, by_sorted_label, holds_ids, mining_batches
-from contextpool.context.threads import available_threads
 from contextpool.errors import ContextPoolError, DataError
 from contextpool.triples.sources.address import Address, need_file
 from contextpool.triples.sources.tables import known_rows

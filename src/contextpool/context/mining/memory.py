@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from contextpool.context.cooccurrence import Cooccurrence, count_from_columns
+from contextpool.context.counts import Cooccurrence, count_from_columns
 from contextpool.context.mining.codes import RelationCodes, by_sorted_label, mining_batches
 from contextpool.errors import DataError
 from contextpool.triples.sources.address import Address

@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from contextpool.context.cooccurrence import Cooccurrence, check_relation_count
+from contextpool.context.counts import Cooccurrence, available_threads, check_relation_count
 from contextpool.context.mining.codes import by_sorted_label, mining_batches
-from contextpool.context.threads import available_threads
 from contextpool.errors import ContextPoolError, MissingExtraError
 from contextpool.triples.labels import ROLES
 from contextpool.triples.sources.address import Address

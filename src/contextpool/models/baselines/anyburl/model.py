@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from contextpool.context.config import ContextConfig
-from contextpool.context.threads import available_threads
+from contextpool.context.counts import available_threads
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import RelationVocabulary, inverse

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from contextpool.context.cooccurrence import Cooccurrence, count_cooccurrence, count_from_columns
+from contextpool.context.counts import Cooccurrence, count_cooccurrence, count_from_columns
 from contextpool.context.neighbors import mine_context
 from contextpool.context.relevance import neighborhood_precision, neighborhood_recall
 from contextpool.errors import ConfigError, DataError, UnknownNameError
@@ -203,7 +203,7 @@ def test_unknown_relation_is_an_error_with_a_suggestion():
 
 
 def test_single_share_counts_the_same(monkeypatch):
-    import contextpool.context.cooccurrence as module
+    import contextpool.context.counts as module
 
     graph = Graph.from_triples(random_triples(5, most=200))
     threaded = count_cooccurrence(graph).both

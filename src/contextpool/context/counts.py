@@ -1,0 +1,346 @@
+"""What is counted of a graph's relations, and the counts as they would be without one fact.
+
+`Cooccurrence` counts the entities having both of two relations: the integers that precision and recall are made of.
+`Statistics` adds the distinct relation sets; a run stores those of its training graph. Counts of two graphs add.
+`CountsOf` gives the counts without the hidden fact of each query, exactly: hiding the edge (h, x, t) can take x out of
+NR_h and inverse(x) out of NR_t, so counts change in the rows of x and of inverse(x), and in their columns, alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from contextpool.errors import DataError
+from contextpool.graph.graph import Graph
+from contextpool.graph.relation_sets import WORD_BITS, RelationSets, entity_words, num_words, relation_sets
+from contextpool.graph.relations import RelationVocabulary, inverse
+
+Counts = npt.NDArray[np.int64]
+MAX_BYTES_A_THREAD = 2**27
+MAX_DIRECTED = 20_000
+"""2R beyond this would need more than 3 GB for the counts."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cooccurrence:
+    """both[a, b] = entities whose relation set holds a and b. Counts of two graphs add."""
+
+    relations: RelationVocabulary
+    both: Counts
+    """[2R, 2R] symmetric; its diagonal is the support of each relation."""
+    num_entities: int
+
+    @property
+    def support(self) -> Counts:
+        """[2R] entities having each relation."""
+        return self.both.diagonal()
+
+    def __add__(self, other: Cooccurrence) -> Cooccurrence:
+        """Counts over the entities of both graphs; they have to share a relation vocabulary."""
+        if self.relations != other.relations:
+            raise DataError(
+                "co-occurrence counts of different relation vocabularies don't add; align them first."
+            )
+        return Cooccurrence(self.relations, self.both + other.both, self.num_entities + other.num_entities)
+
+
+def count_cooccurrence(graph: Graph) -> Cooccurrence:
+    """Count a graph's co-occurrences. Its edges are sorted by entity and relation already."""
+    relations = graph.relation_vocabulary
+    check_relation_count(relations.num_directed)
+    both = count_rows(
+        graph.row_start.cpu().numpy(), graph.edge_relation.cpu().numpy(), relations.num_directed
+    )
+    return Cooccurrence(relations, both, graph.num_entities)
+
+
+def count_from_columns(
+    head: npt.NDArray[np.integer], relation: npt.NDArray[np.integer], tail: npt.NDArray[np.integer],
+    num_entities: int, num_relations: int,
+) -> Counts:  # fmt: skip
+    """[2R, 2R] counts straight from triple columns [T], unsorted, duplicates allowed.
+
+    A counting sort by entity and one pass of stamps: O(T + sum of |NR_e|^2) time, 8 T bytes beside the input.
+    """
+    check_relation_count(2 * num_relations)
+    shares = available_threads()
+    starts, relations = _group_by_entity(head, relation, tail, num_entities, num_relations, shares)
+    return count_rows(starts, relations, 2 * num_relations)
+
+
+def check_relation_count(num_directed: int) -> None:
+    """Refuse a number of relations whose counts could not be held."""
+    if num_directed > MAX_DIRECTED:
+        raise DataError(
+            f"{num_directed // 2:,} relations make a {num_directed:,} x {num_directed:,} matrix of counts, "
+            f"{num_directed**2 * 8 / 1e9:.0f} GB; the most is {MAX_DIRECTED // 2:,}. "
+            "Are head and relation columns swapped?"
+        )
+
+
+def count_rows(starts: npt.NDArray[np.int64], relations: npt.NDArray[np.int32], num_directed: int) -> Counts:
+    """Counts over rows of relations, duplicates allowed: one matrix a thread, or one for all where it is large."""
+    matrix_bytes = 8 * num_directed**2
+    shares = available_threads() if matrix_bytes <= MAX_BYTES_A_THREAD else 1
+    counts: Counts = _count_shares(starts, relations, num_directed, shares)
+    return counts
+
+
+def available_threads() -> int:
+    """How many threads numba may use.
+
+    Asked for the first time, numba starts its own threads, and where it finds torch's OpenMP library it sets torch's
+    number to theirs: that is put back. So this is asked before any compiled code that works in parallel.
+    """
+    before = torch.get_num_threads()
+    available: int = numba.get_num_threads()
+    if torch.get_num_threads() != before:
+        torch.set_num_threads(before)
+    return available
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """Integer counts, so sums over graphs are exact; a run stores those of its training graph."""
+
+    counts: Cooccurrence
+    sets: RelationSets
+    """Distinct relation sets with how many entities have each; `set_of_entity` belongs to the graph alone."""
+
+    @classmethod
+    def of(cls, graph: Graph) -> Statistics:
+        return cls(count_cooccurrence(graph), relation_sets(graph))
+
+    @property
+    def relations(self) -> RelationVocabulary:
+        return self.counts.relations
+
+    def __add__(self, other: Statistics) -> Statistics:
+        """Over the entities of both graphs."""
+        counts = self.counts + other.counts
+        stacked = np.concatenate([self.sets.words, other.sets.words])
+        weight = np.concatenate([self.sets.weight, other.sets.weight])
+        words, place = np.unique(stacked, axis=0, return_inverse=True)
+        total = np.bincount(place.reshape(-1), weights=weight, minlength=len(words)).astype(np.int64)
+        nobody = np.empty(0, dtype=np.int32)
+        return Statistics(counts, RelationSets(self.sets.num_directed, words, total, nobody))
+
+    def to_tensors(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """As tensors and a few plain values, to be stored."""
+        tensors = {
+            "both": torch.from_numpy(self.counts.both.copy()),
+            "set_words": torch.from_numpy(self.sets.words.view(np.int64).copy()),
+            "set_weight": torch.from_numpy(self.sets.weight.copy()),
+        }
+        return tensors, {"num_entities": self.counts.num_entities}
+
+    @classmethod
+    def from_tensors(
+        cls, relations: RelationVocabulary, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]
+    ) -> Statistics:
+        """What `to_tensors` gave, for the same relations."""
+        size, width = relations.num_directed, num_words(relations.num_directed)
+        both, words, weight = (tensors[name].cpu().numpy() for name in ("both", "set_words", "set_weight"))
+        if both.shape != (size, size) or words.shape[1:] != (width,) or len(words) != len(weight):
+            raise DataError(f"the stored context does not belong to {relations.num_relations} relations.")
+        counts = Cooccurrence(relations, both.astype(np.int64), int(meta["num_entities"]))
+        nobody = np.empty(0, dtype=np.int32)
+        return cls(counts, RelationSets(size, words.view(np.uint64), weight.astype(np.int64), nobody))
+
+
+@dataclass(frozen=True, eq=False)
+class QueryCounts:
+    """The rows of counts that B queries ask for, each without what it must not know."""
+
+    both: Tensor
+    """[B, 2, 2R] int64 entities having (the query relation, its inverse) and each relation."""
+    support: Tensor
+    """[B, 2R] int64 entities having each relation."""
+    own: Tensor
+    """[B, 2] int64 entities having (the query relation, its inverse)."""
+
+    def with_neighbors(self, other: Tensor) -> QueryCounts:
+        """The counts of neighbor other[y] in the place of those of y; other [2R]."""
+        return replace(self, both=self.both[:, :, other], support=self.support[:, other])
+
+    def precision(self, row: int) -> Tensor:
+        """[B, 2R] P(query | neighbor); row 0 for the query relation, 1 for its inverse."""
+        return self.both[:, row].double() / self.support.clamp(min=1)
+
+    def recall(self, row: int) -> Tensor:
+        """[B, 2R] P(neighbor | query); rows as for precision."""
+        return self.both[:, row].double() / self.own[:, row, None].clamp(min=1)
+
+    def relevance(self) -> Tensor:
+        """[B, 4, 2R] float32: precision and recall for the query relation, then for its inverse."""
+        rows = [self.precision(0), self.recall(0), self.precision(1), self.recall(1)]
+        return torch.stack(rows, dim=1).float()
+
+
+class CountsOf:
+    """Counts and relation sets of one graph on a device, ready to be asked with facts left out."""
+
+    def __init__(self, graph: Graph, counts: Cooccurrence) -> None:
+        self.num_relations, self.num_entities = graph.num_relations, counts.num_entities
+        self.both = torch.from_numpy(counts.both.copy()).to(graph.device)  # [2R, 2R]
+        self.support = self.both.diagonal().clone()  # [2R]
+        self._graph = graph
+        self.words = torch.from_numpy(entity_words(graph).view("int64")).to(graph.device)  # [N, W]
+        self.only_one = _is_only_edge_of_its_pair(graph)  # [2T]
+
+    def relation_sets(self, entity: Tensor) -> Tensor:
+        """[B, 2R] whether each of the entities [B] has each relation."""
+        shifts = torch.arange(WORD_BITS, device=entity.device)
+        bits = (self.words[entity][:, :, None] >> shifts) & 1  # [B, W, 64]
+        return bits.flatten(1)[:, : 2 * self.num_relations] != 0
+
+    def for_queries(self, query_relation: Tensor, hidden_edge: Tensor) -> QueryCounts:
+        """Counts for queries [B], each without its hidden edge [B]; -1 hides nothing.
+
+        The hidden edge is the query itself: its relation is the query relation.
+        """
+        rows = torch.stack([query_relation, inverse(query_relation, self.num_relations)], dim=1)  # [B, 2]
+        both = self.both[rows]  # [B, 2, 2R], a copy
+        support = self.support.expand(len(rows), -1).clone()
+        hiding = torch.nonzero(hidden_edge >= 0).squeeze(1)
+        if len(hiding):
+            both[hiding] -= self._lost(rows[hiding], hidden_edge[hiding])
+            support[hiding] = support[hiding].scatter(
+                1, rows[hiding], both[hiding].gather(2, rows[hiding][:, :, None])[..., 0]
+            )
+        return QueryCounts(both, support, own=support.gather(1, rows))
+
+    def _lost(self, rows: Tensor, edge: Tensor) -> Tensor:
+        """[B, 2, 2R] how many entities (head, tail) stop having both relations when the edge is hidden."""
+        head, tail = self._graph.edge_head[edge].long(), self._graph.edge_tail[edge].long()
+        head_loses = self.only_one[edge]  # [B] the query relation
+        tail_loses = self.only_one[self._graph.edge_inverse[edge].long()]  # [B] its inverse
+        loop = head == tail
+        nothing = torch.zeros_like(loop)
+        lost = self._lost_by(head, rows, torch.stack([head_loses, tail_loses & loop], dim=1))
+        by_tail = self._lost_by(tail, rows, torch.stack([nothing, tail_loses & ~loop], dim=1))
+        return lost + by_tail
+
+    def _lost_by(self, entity: Tensor, rows: Tensor, loses: Tensor) -> Tensor:
+        """[B, 2, 2R] for one entity a query: pairs it had minus pairs it still has."""
+        had = self.relation_sets(entity)  # [B, 2R]
+        has = had.scatter(1, rows, had.gather(1, rows) & ~loses)
+        before = had.gather(1, rows)[:, :, None] & had[:, None, :]
+        after = has.gather(1, rows)[:, :, None] & has[:, None, :]
+        return before.long() - after.long()
+
+    def sets_without(self, hidden_edge: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Head [B], its relation set [B, 2R], tail [B], its relation set, both without the hidden edge [B] >= 0."""
+        edge, back = hidden_edge, self._graph.edge_inverse[hidden_edge].long()
+        head, tail = self._graph.edge_head[edge].long(), self._graph.edge_tail[edge].long()
+        head_set, tail_set = self.relation_sets(head), self.relation_sets(tail)
+        loop = head == tail
+        for sets, first, second in ((head_set, edge, back), (tail_set, back, edge)):
+            _drop(sets, self._graph.edge_relation[first].long(), self.only_one[first])
+            _drop(sets, self._graph.edge_relation[second].long(), self.only_one[second] & loop)
+        return head, head_set, tail, tail_set
+
+
+def _drop(sets: Tensor, relation: Tensor, where: Tensor) -> None:
+    rows = torch.nonzero(where).squeeze(1)
+    sets[rows, relation[rows]] = False
+
+
+def _is_only_edge_of_its_pair(graph: Graph) -> Tensor:
+    """[2T] whether no other edge leaves the same head by the same relation."""
+    head, relation = graph.edge_head, graph.edge_relation
+    same_as_next = torch.zeros(graph.num_edges + 1, dtype=torch.bool, device=graph.device)
+    same_as_next[1:-1] = (head[1:] == head[:-1]) & (relation[1:] == relation[:-1])
+    return ~(same_as_next[:-1] | same_as_next[1:])
+
+
+@numba.njit(cache=True, parallel=True, nogil=True)
+def _group_by_entity(head, relation, tail, num_entities, num_relations, shares):  # type: ignore[no-untyped-def]
+    """Counting sort of the 2T (entity, directed relation) pairs by entity: starts [N + 1], relations [2T].
+
+    Every thread reads all triples and writes for the entities of one residue class, so none share a cell.
+    """
+    starts = np.zeros(num_entities + 1, dtype=np.int64)
+    for share in numba.prange(shares):
+        _count_degrees(head, tail, share, shares, starts)
+    for e in range(num_entities):
+        starts[e + 1] += starts[e]
+    cursor = starts[:-1].copy()
+    relations = np.empty(2 * len(head), dtype=np.int32)
+    for share in numba.prange(shares):
+        _place_relations(head, relation, tail, num_relations, share, shares, cursor, relations)
+    return starts, relations
+
+
+@numba.njit(cache=True, nogil=True)
+def _count_degrees(head, tail, share, shares, starts):  # type: ignore[no-untyped-def]
+    for k in range(len(head)):
+        if head[k] % shares == share:
+            starts[head[k] + 1] += 1
+        if tail[k] % shares == share:
+            starts[tail[k] + 1] += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def _place_relations(head, relation, tail, num_relations, share, shares, cursor, relations):  # type: ignore[no-untyped-def]
+    for k in range(len(head)):
+        if head[k] % shares == share:
+            relations[cursor[head[k]]] = relation[k]
+            cursor[head[k]] += 1
+        if tail[k] % shares == share:
+            relations[cursor[tail[k]]] = relation[k] + num_relations
+            cursor[tail[k]] += 1
+
+
+@numba.njit(cache=True, parallel=True, nogil=True)
+def _count_shares(starts, relations, num_directed, shares):  # type: ignore[no-untyped-def]
+    """Each share of the entities is counted into its own matrix; integers, so the sum is exact."""
+    partial = np.zeros((shares, num_directed, num_directed), dtype=np.int32)  # an entity counts once: fits
+    for share in numba.prange(shares):
+        first = _share_start(starts, share, shares)
+        last = _share_start(starts, share + 1, shares)
+        _count_share(starts, relations, first, last, partial[share])
+    both = np.zeros((num_directed, num_directed), dtype=np.int64)
+    for share in range(shares):
+        for a in range(num_directed):
+            both[a, a] += partial[share, a, a]
+            for b in range(a):
+                pairs = np.int64(partial[share, a, b]) + partial[share, b, a]  # each pair stands on one side
+                both[a, b] += pairs
+                both[b, a] += pairs
+    return both
+
+
+@numba.njit(cache=True, nogil=True)
+def _share_start(starts, share, shares):  # type: ignore[no-untyped-def]
+    """The first entity of a share: shares hold about equally many edges."""
+    if share == shares:
+        return len(starts) - 1
+    return np.searchsorted(starts, starts[-1] * share // shares)
+
+
+@numba.njit(cache=True, nogil=True)
+def _count_share(starts, relations, first, last, both):  # type: ignore[no-untyped-def]
+    """Add each unordered pair of an entity's relations once, on either side of the diagonal."""
+    stamp = np.full(both.shape[0], -1, dtype=np.int64)  # the entity that last had each relation
+    distinct = np.empty(both.shape[0], dtype=np.int64)
+    for entity in range(first, last):
+        count = 0
+        for k in range(starts[entity], starts[entity + 1]):
+            r = relations[k]
+            if stamp[r] != entity:
+                stamp[r] = entity
+                distinct[count] = r
+                count += 1
+        for i in range(count):
+            row = both[distinct[i]]
+            for j in range(i + 1):
+                row[distinct[j]] += 1
