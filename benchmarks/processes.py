@@ -32,7 +32,7 @@ def take_steps(rank: int, size: int, port: int, options: argparse.Namespace) -> 
     if size > 1:
         store = torch.distributed.TCPStore("127.0.0.1", port, is_master=False)
         torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=size)
-    config = TrainConfig(batch_size=64, pieces=max(options.pieces, size))
+    config = TrainConfig(batch_size=64, micro_batches=max(options.pieces, size))
     settings = {"dim": 16, "layers": 3}
     recipe = Recipe(options.dataset, "nbfnet", settings, None, config)
     made = Experiment(recipe, load_dataset(options.dataset), 0, "cpu")

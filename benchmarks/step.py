@@ -45,7 +45,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--settings", nargs="*", default=list(SETTINGS))
     parser.add_argument("--backends", nargs="*", default=["fast", "reference"], choices=["fast", "reference"])
     parser.add_argument("--model", default="nbfnet", choices=["nbfnet", "redgnn"])
-    parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16"])
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--reference-steps", type=int, default=20)
     parser.add_argument("--warm-up", type=int, default=20)
@@ -115,7 +114,8 @@ def trainer_of(
     else:
         model = REDGNN(graph.num_relations, REDGNNConfig(dim=options.dim, layers=layers), context)
     builder = model.builder(graph, context, Statistics.of(graph) if context else None)
-    config = TrainConfig(batch_size=batch, precision=options.precision, deterministic=options.deterministic)
+    torch.use_deterministic_algorithms(options.deterministic)
+    config = TrainConfig(batch_size=batch)
     return Trainer(model.to(graph.device), queries, builder, config, lambda _: 0.0)
 
 

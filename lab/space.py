@@ -4,7 +4,7 @@
     "train.lr" = { low = 1e-3, high = 1e-2, log = true }                   a range; whole numbers where both ends are
     "model.layers" = [3, 4, 5]                                             a choice
     "context.views.0.min_precision" = { low = 0.01, high = 0.5, log = true }   of the first view, where there is one
-    "train.temperature" = { choices = [0.5, 1.0], when = { "train.loss" = "bce" } }
+    "train.negatives" = { choices = [8, 32], when = { "train.loss" = "bce" } }
     "together.use" = [{ "context.gate" = true, "context.arrive" = false }, ...]   several settings at once
 
 A key is whatever a recipe has: an option that is added to a config later can be searched without a change here, and

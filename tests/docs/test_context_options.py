@@ -6,13 +6,10 @@ import re
 import tomllib
 from dataclasses import fields, replace
 
-import pytest
-
 from conftest import REPOSITORY
 from contextpool import experiment
 from contextpool.context.config import ContextConfig
 from contextpool.models.nbfnet import NBFNetConfig
-from contextpool.models.redgnn import REDGNNConfig
 from contextpool.recipe import Recipe
 from contextpool.train.config import TrainConfig
 from lab.models import shipped_variants
@@ -32,7 +29,7 @@ OPTIONS = {
             "control_seed",
         )
     ),
-    *(f"model.{name}" for name in ("relation_encoder", "relation_layers", "exclude_head")),
+    *(f"model.{name}" for name in ("relation_encoder", "exclude_head")),
     *(f"train.{name}" for name in ("edge_dropout", "average_last")),
 }
 
@@ -50,12 +47,8 @@ def test_every_option_has_a_heading_and_a_field_with_a_default_that_is_off() -> 
     off = {key: known[key] for key in OPTIONS}
     ways = {
         "context.relevance_control": "none",
-        "model.relation_layers": 1,
     }
     assert all(off[key] == ways.get(key, 0) for key in OPTIONS)
-    assert {key for key in OPTIONS if key.startswith("model.")} <= {
-        f"model.{field.name}" for field in fields(REDGNNConfig)
-    }
 
 
 def test_the_recipe_of_the_page_sets_every_option_and_trains() -> None:
@@ -69,12 +62,11 @@ def test_the_recipe_of_the_page_sets_every_option_and_trains() -> None:
     assert trained.model.reads_relations
 
 
-@pytest.mark.parametrize("base", ["nbfnet", "redgnn"])
-def test_options_are_searched_and_have_variants(base: str) -> None:
-    searched = set(space_named(f"{base}+cp").to_dict())
-    fixed = {"context.relevance_control", "context.control_seed", "model.relation_layers"}
+def test_options_are_searched_and_have_variants() -> None:
+    searched = set(space_named("nbfnet+cp").to_dict())
+    fixed = {"context.relevance_control", "context.control_seed"}
     assert searched >= OPTIONS - fixed
     named = set(re.findall(r"\+([a-z-]+)[,)]", "".join(re.findall(r"^## .*$", PAGE, re.MULTILINE))))
     assert named <= set(shipped_variants())
     changed = {key for name in named for key in shipped_variants()[name].values}
-    assert changed >= OPTIONS - {"context.control_seed", "model.relation_layers"}
+    assert changed >= OPTIONS - {"context.control_seed"}

@@ -76,12 +76,15 @@ def test_copies_of_a_query_are_told_apart(name: str, monkeypatch: pytest.MonkeyP
 
 def test_edges_that_cannot_matter_add_nothing() -> None:
     """A relation of weight zero carries no message of NBFNet's."""
-    one = case("nbfnet", dependent=False, aggregate="sum")
+    one = case("nbfnet")
     walk = one.batch().propagation
     silent = FAMILIES.relation_id("sibling of")
     with torch.no_grad():
         for layer in one.model.layers:  # type: ignore[union-attr]
-            layer.relation[0].weight[silent] = 0  # type: ignore[union-attr, index]
+            linear = layer.relation[0]  # type: ignore[union-attr, index]
+            dim = linear.in_features
+            linear.weight[silent * dim : (silent + 1) * dim] = 0
+            linear.bias[silent * dim : (silent + 1) * dim] = 0
     value = by_gradient(one, walk)
     assert value is not None
     is_silent = (walk.edge_relation == silent).numpy()

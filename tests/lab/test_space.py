@@ -103,12 +103,12 @@ def test_a_condition_leaves_a_setting_as_it_is() -> None:
     space = space_of(
         {
             "train.loss": ["softmax", "bce"],
-            "train.temperature": {"choices": [2.0], "when": {"train.loss": "bce"}},
+            "train.negatives": {"choices": [2], "when": {"train.loss": "bce"}},
         }
     )
     for trial in range(12):
         values = space.draw(0, trial)
-        assert ("train.temperature" in values) == (values["train.loss"] == "bce")
+        assert ("train.negatives" in values) == (values["train.loss"] == "bce")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_condition_leaves_a_setting_as_it_is() -> None:
         ("model.widht", [8], r"model\.widht is not a setting"),
         ("context.hops", [2], "has no 'context' to set 'hops' in"),
         ("model.layers", [0], "both are at least 1"),
-        ("model.aggregate", ["median"], "it is one of pna"),
+        ("train.schedule", ["linear"], "it is one of cosine"),
         ("train.lr.scale", [1.0], "has no 'lr'"),
         ("together.x", [{"train.nosuch": 1}], r"train\.nosuch is not a setting"),
     ],

@@ -24,25 +24,23 @@ def edges_of(graph: Graph) -> list[Edge]:
 
 def literal_nbfnet(model: NBFNet, graph: Graph, head: int, relation: int) -> Tensor:
     """[N] scores. States start as the query's vector at the head; that vector joins the head's messages."""
-    settings, query = model.settings, model.query.weight[relation]
+    query = model.query.weight[relation]
     nothing = torch.zeros_like(query)
     state = {head: query}
     for layer in model.layers:
         received: dict[int, list[Tensor]] = {entity: [] for entity in state}
-        weights = layer._relation_weight(layer.relation[0], query[None])  # type: ignore[operator]
-        by_relation = weights[0] if settings.dependent else weights  # [2R, D]
+        by_relation = layer.relation[0](query).view(-1, len(query))  # type: ignore[operator,union-attr,index]  # [2R, D]
         for source, kind, target in edges_of(graph):
             if source in state:
-                message = _message(settings.message, state[source], by_relation[kind])
-                received.setdefault(target, []).append(message)
+                received.setdefault(target, []).append(state[source] * by_relation[kind])
         after = {}
         for entity, messages in received.items():
             before = state.get(entity, nothing)
             messages = [*messages, query if entity == head else nothing]
             columns = torch.cat([before, _aggregated(model, messages)])
-            joint = torch.cat([layer.own.weight, _joint_weight(layer, settings.dim)], dim=1)  # type: ignore[operator,union-attr]
+            joint = torch.cat([layer.own.weight, _joint_weight(layer, len(query))], dim=1)  # type: ignore[operator,union-attr]
             update = torch.relu(layer.norm(joint @ columns + layer.own.bias))  # type: ignore[operator,union-attr]
-            after[entity] = update + before if settings.short_cut else update
+            after[entity] = update + before
         state = after
     return torch.stack(
         [
@@ -52,23 +50,9 @@ def literal_nbfnet(model: NBFNet, graph: Graph, head: int, relation: int) -> Ten
     )
 
 
-def _message(kind: str, state: Tensor, weight: Tensor) -> Tensor:
-    if kind == "distmult":
-        return state * weight
-    if kind == "transe":
-        return state + weight
-    half = len(state) // 2
-    product = torch.complex(state[:half], state[half:]) * torch.complex(weight[:half], weight[half:])
-    return torch.cat([product.real, product.imag])
-
-
 def _aggregated(model: NBFNet, messages: list[Tensor]) -> Tensor:
     """What one linear layer would be given: PNA's aggregates as they are, amplified and damped."""
     stacked = torch.stack(messages)
-    if model.settings.aggregate != "pna":
-        return {"sum": stacked.sum(0), "mean": stacked.mean(0), "max": stacked.amax(0)}[
-            model.settings.aggregate
-        ]
     mean = stacked.mean(0)
     deviation = ((stacked - mean) ** 2).mean(0).clamp(min=1e-6).sqrt()
     plain = torch.cat([mean, stacked.amax(0), stacked.amin(0), deviation])

@@ -36,7 +36,7 @@ def test_every_weight_learns(name: str, context: ContextConfig | None) -> None:
     """Over a graph with something of everything, no parameter is without a gradient."""
     facts = [(f"e{a}", f"r{(a + b) % 3}", f"e{b}") for a in range(6) for b in range(6) if (a * b) % 3 != 2]
     graph = Graph.from_triples(facts)
-    settings: dict[str, Any] = {"activation": "tanh"} if name == "redgnn" else {"layer_norm": False}
+    settings: dict[str, Any] = {"activation": "tanh"} if name == "redgnn" else {}
     model = new_model(name, graph, context, **settings)
     head, relation = every_query(graph)
     scores = model(BatchBuilder(graph, model.num_layers, context).build(head, relation))
@@ -70,13 +70,10 @@ def test_without_context_nothing_is_added(name: str) -> None:
         assert not any(key.startswith("context.") for key in models[0].state_dict())
 
 
-@pytest.mark.parametrize("message", ["distmult", "transe", "rotate"])
-@pytest.mark.parametrize("reduction", ["pna", "sum", "mean", "max"])
-def test_nbfnet_equals_its_equations(message: str, reduction: str) -> None:
+def test_nbfnet_equals_its_equations() -> None:
     for seed in range(CASES):
         graph = random_graph(seed)
-        plain = {"layer_norm": seed % 2 == 0, "short_cut": seed % 3 != 0, "dependent": seed % 4 < 2}
-        model = new_model("nbfnet", graph, seed=seed, message=message, aggregate=reduction, **plain)
+        model = new_model("nbfnet", graph, seed=seed)
         assert isinstance(model, NBFNet)
         check_literal(model, graph, literal_nbfnet)
 
@@ -122,23 +119,6 @@ def test_dropout_is_for_training_alone(name: str) -> None:
     assert not torch.equal(ask(model, builder, head, relation), ask(model, builder, head, relation))
 
 
-@pytest.mark.parametrize("name", TRAINED)
-@IN_CONTEXT
-@pytest.mark.parametrize("bare", [False, True])
-def test_half_precision_runs_and_gives_scores_of_full_precision(
-    name: str, context: ContextConfig | None, bare: bool
-) -> None:
-    graph = random_graph(4)
-    settings: dict[str, Any] = {"layer_norm": False, "short_cut": False} if bare and name == "nbfnet" else {}
-    model = new_model(name, graph, context, **settings)
-    batch = BatchBuilder(graph, model.num_layers, context).build(*every_query(graph))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        scores = model(batch)
-    assert scores.dtype == torch.float32
-    scores.logsumexp(dim=1).sum().backward()
-    assert all(weight.grad is None or weight.grad.isfinite().all() for weight in model.parameters())
-
-
 # settings and names
 
 
@@ -147,10 +127,7 @@ def test_half_precision_runs_and_gives_scores_of_full_precision(
     [
         (NBFNetConfig, {"dim": 0}, r"model\.dim is 0"),
         (NBFNetConfig, {"layers": 0}, r"model\.layers is 0"),
-        (NBFNetConfig, {"dim": 3, "message": "rotate"}, "rotate needs an even one"),
         (NBFNetConfig, {"dropout": 1.0}, r"model\.dropout is 1\.0"),
-        (NBFNetConfig, {"message": "conv"}, r"model\.message is .conv."),
-        (NBFNetConfig, {"aggregate": "median"}, r"model\.aggregate is .median."),
         (REDGNNConfig, {"attention_dim": 0}, r"model\.attention_dim"),
         (REDGNNConfig, {"activation": "gelu"}, r"model\.activation is 'gelu'"),
         (REDGNNConfig, {"dropout": -0.1}, r"model\.dropout is -0\.1"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -11,12 +9,9 @@ from torch import Tensor
 from contextpool.context.config import ContextConfig
 from contextpool.context.counts import Statistics
 from contextpool.context.neighbors import ContextNeighbors
-from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import inverse_label
-from contextpool.models.nbfnet import NBFNetConfig
-from contextpool.models.redgnn import REDGNNConfig
-from contextpool.models.registry import model_class
+from contextpool.models.nbfnet import NBFNet
 from contextpool.models.relation_encoder import RelationEncoder
 from contextpool.pool.batch import BatchBuilder
 from learning_worlds import SMALL, ask, every_query, new_model, random_graph, scatter_weights, without_fact
@@ -24,8 +19,6 @@ from learning_worlds import one_thread as one_thread
 from support import amount
 
 CASES = amount(6, 200)
-TRAINED = pytest.mark.parametrize("name", ["nbfnet", "redgnn"])
-LAYERS = pytest.mark.parametrize("layers", [1, 2])
 
 
 def literal(encoder: RelationEncoder, graph: Graph) -> Tensor:
@@ -48,18 +41,17 @@ def literal(encoder: RelationEncoder, graph: Graph) -> Tensor:
     return torch.stack([encoder.last(state[label]) for label in labels])
 
 
-def new_encoder(num_relations: int, layers: int, seed: int) -> RelationEncoder:
+def new_encoder(num_relations: int, seed: int) -> RelationEncoder:
     torch.manual_seed(seed)
-    encoder = RelationEncoder(num_relations, 3, layers)
+    encoder = RelationEncoder(num_relations, 3)
     scatter_weights(encoder)
     return encoder
 
 
-@LAYERS
-def test_vectors_are_those_of_plain_loops(layers: int) -> None:
+def test_vectors_are_those_of_plain_loops() -> None:
     for seed in range(CASES):
         graph = random_graph(seed)
-        encoder = new_encoder(graph.num_relations, layers, seed)
+        encoder = new_encoder(graph.num_relations, seed)
         builder = BatchBuilder(graph, 1, ContextConfig(views=()), relation_graph=True)
         head, relation = every_query(graph)
         with torch.no_grad():
@@ -67,12 +59,11 @@ def test_vectors_are_those_of_plain_loops(layers: int) -> None:
             torch.testing.assert_close(found, literal(encoder, graph), atol=1e-5, rtol=1e-4)
 
 
-@LAYERS
-def test_every_query_has_vectors_without_its_own_fact(layers: int) -> None:
+def test_every_query_has_vectors_without_its_own_fact() -> None:
     changed = 0
     for seed in range(CASES):
         graph = random_graph(seed)
-        encoder = new_encoder(graph.num_relations, layers, seed)
+        encoder = new_encoder(graph.num_relations, seed)
         builder = BatchBuilder(graph, 1, relation_graph=True)
         head, relation = graph.edge_head.long(), graph.edge_relation.long()
         with torch.no_grad():
@@ -85,9 +76,8 @@ def test_every_query_has_vectors_without_its_own_fact(layers: int) -> None:
     assert changed > CASES
 
 
-@TRAINED
-def test_it_starts_without_effect(name: str) -> None:
-    kind = model_class(name)
+def test_it_starts_without_effect() -> None:
+    name, kind = "nbfnet", NBFNet
     for seed in range(3):
         graph = random_graph(seed)
         plain = new_model(name, graph, None, seed)
@@ -104,14 +94,10 @@ def test_it_starts_without_effect(name: str) -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("name", "settings"), [("nbfnet", {}), ("nbfnet", {"dependent": False}), ("redgnn", {})]
-)
-def test_relation_weights_and_query_vectors_take_part(name: str, settings: dict[str, Any]) -> None:
+def test_relation_weights_and_query_vectors_take_part() -> None:
     """What is borrowed reaches the scores in both ways, and so does its gradient."""
     graph = random_graph(5, most_entities=12, most=60)
-    wanted = {"relation_encoder": True, "relation_layers": 2, "dim": 8, **settings}
-    model = new_model(name, graph, None, 0, **wanted)
+    model = new_model("nbfnet", graph, None, 0, relation_encoder=True, dim=8)
     builder = BatchBuilder(graph, 2, relation_graph=True)
     head, relation, edge = graph.edge_head.long(), graph.edge_relation.long(), torch.arange(graph.num_edges)
     model(builder.build(head, relation, edge)).square().sum().backward()
@@ -121,23 +107,19 @@ def test_relation_weights_and_query_vectors_take_part(name: str, settings: dict[
             assert weight.grad.abs().sum() > 0, key
 
 
-@TRAINED
-def test_queries_that_hide_nothing_score_as_those_asked_without_an_edge(name: str) -> None:
+def test_queries_that_hide_nothing_score_as_those_asked_without_an_edge() -> None:
     graph = random_graph(6)
-    model = new_model(name, graph, None, 1, relation_encoder=True)
+    model = new_model("nbfnet", graph, None, 1, relation_encoder=True)
     builder = BatchBuilder(graph, 2, relation_graph=True)
     head, relation = every_query(graph)
     nothing = ask(model, builder, head, relation, torch.full_like(head, -1))
     torch.testing.assert_close(nothing, ask(model, builder, head, relation), atol=1e-5, rtol=1e-5)
 
 
-def test_what_is_missing_or_wrong_is_said_by_name() -> None:
+def test_a_batch_without_the_relation_graph_is_refused() -> None:
     graph = random_graph(1)
     model = new_model("nbfnet", graph, None, 0, relation_encoder=True)
     assert model.reads_relations
     assert not new_model("nbfnet", graph).reads_relations
     with pytest.raises(AssertionError, match="needs batches with the relation graph"):
         ask(model, BatchBuilder(graph, 2), *every_query(graph))
-    for kind in (NBFNetConfig, REDGNNConfig):
-        with pytest.raises(ConfigError, match=r"model\.relation_layers is 3"):
-            kind(relation_layers=3)

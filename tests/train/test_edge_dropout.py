@@ -113,7 +113,7 @@ def test_a_run_with_every_option_that_is_cut_off_writes_the_bytes_of_the_unbroke
 def test_a_relation_encoder_without_context_keeps_its_counts(tmp_path: Path) -> None:
     data = family_dataset(inductive=True)
     recipe = Recipe(
-        "split", "redgnn", {"dim": 4, "layers": 2, "relation_encoder": True}, None, config_of(epochs=1)
+        "split", "nbfnet", {"dim": 4, "layers": 2, "relation_encoder": True}, None, config_of(epochs=1)
     )
     trained = experiment.run_recipe(recipe, data, output=tmp_path / "run")
     loaded = experiment.load(tmp_path / "run")

@@ -11,7 +11,14 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from contextpool.graph.graph import Graph
-from contextpool.train.loss import MASKED, adversarial_loss, softmax_loss, without_known
+from contextpool.train.loss import (
+    MASKED,
+    TEMPERATURE,
+    sample_candidates,
+    sampled_loss,
+    softmax_loss,
+    without_known,
+)
 from contextpool.train.queries import TrainingQueries
 from contextpool.triples.filters import KnownAnswers
 from learning_worlds import one_thread as one_thread
@@ -112,13 +119,10 @@ def test_softmax_of_the_same_queries_twice_is_the_same() -> None:
 # self-adversarial binary cross entropy
 
 
-def bce(
-    scores: Tensor, queries: TrainingQueries, seed: int = 0, negatives: int = 8, temperature: float = 0.5
-) -> Tensor:
+def bce(scores: Tensor, queries: TrainingQueries, seed: int = 0, negatives: int = 8) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
-    return adversarial_loss(
-        scores, queries, negatives=negatives, temperature=temperature, generator=generator
-    )
+    sampled = sample_candidates(queries, scores.size(1), negatives=negatives, generator=generator)
+    return sampled_loss(scores.gather(1, sampled.candidates), sampled)
 
 
 def test_bce_equals_a_computation_by_hand() -> None:
@@ -135,14 +139,13 @@ def test_harder_negatives_weigh_more_by_the_temperature(monkeypatch: pytest.Monk
     queries = queries_over(graph).batch(torch.tensor([0]))
     scores = torch.tensor([[-1.0, 0.0, 0.5, 2.0]], dtype=torch.float64)
     monkeypatch.setattr(torch, "multinomial", lambda *_, **__: torch.tensor([[0, 2, 2, 3]]))
-    for temperature in (0.5, 1.0, 4.0):
-        values = [-1.0, 0.5, 0.5, 2.0]
-        weights = [math.exp(value / temperature) for value in values]
-        hard = math.fsum(
-            weight * math.log(1 + math.exp(value)) for weight, value in zip(weights, values, strict=True)
-        )
-        expected = (math.log(2) + hard / math.fsum(weights)) / 2
-        assert float(bce(scores, queries, negatives=4, temperature=temperature)) == pytest.approx(expected)
+    values = [-1.0, 0.5, 0.5, 2.0]
+    weights = [math.exp(value / TEMPERATURE) for value in values]
+    hard = math.fsum(
+        weight * math.log(1 + math.exp(value)) for weight, value in zip(weights, values, strict=True)
+    )
+    expected = (math.log(2) + hard / math.fsum(weights)) / 2
+    assert float(bce(scores, queries, negatives=4)) == pytest.approx(expected)
 
 
 def drawn_entities(graph: Graph, queries: TrainingQueries, seed: int, negatives: int) -> list[set[int]]:
@@ -232,9 +235,9 @@ def test_no_gradient_flows_through_the_adversarial_weights(monkeypatch: pytest.M
     queries = queries_over(graph).batch(torch.tensor([0]))
     monkeypatch.setattr(torch, "multinomial", lambda *_, **__: torch.tensor([[2, 3]]))
     scores = torch.tensor([[0.0, 0.0, 1.0, -1.0]], dtype=torch.float64, requires_grad=True)
-    bce(scores, queries, negatives=2, temperature=1.0).backward()
+    bce(scores, queries, negatives=2).backward()
     assert scores.grad is not None
-    share = 1 / (1 + math.exp(-2.0))  # of the harder one
+    share = 1 / (1 + math.exp(-2.0 / TEMPERATURE))  # of the harder one
     expected = [share / (1 + math.exp(-1.0)) / 2, (1 - share) / (1 + math.exp(1.0)) / 2]
     assert scores.grad[0, 2:].tolist() == pytest.approx(expected)
 

@@ -24,7 +24,7 @@ PIECES = 6
 
 def _train(**values: Any) -> TrainConfig:
     """A last batch of one query: with several processes some have nothing to do."""
-    settings = {"epochs": 2, "batch_size": 53, "warmup_steps": 2, "pieces": PIECES, **values}
+    settings = {"epochs": 2, "batch_size": 53, "warmup_steps": 2, "micro_batches": PIECES, **values}
     return TrainConfig(**settings)
 
 

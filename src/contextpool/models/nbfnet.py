@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,18 +12,23 @@ from torch.nn import functional
 from contextpool.context.config import ContextConfig
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
-from contextpool.kernels.interface import Message, Reduction
+from contextpool.kernels.interface import Reduction
 from contextpool.kernels.layer import next_states, triton_takes
 from contextpool.kernels.score import node_scores
 from contextpool.kernels.update import UpdateWeights
 from contextpool.models.base import LinkPredictor, multi_layer_perceptron, padded, scatter_scores
-from contextpool.models.own_head import OwnHead
-from contextpool.models.relation_encoder import RelationEncoder, check_encoder, vectors_of
-from contextpool.models.streams import ContextStreams, edge_gate
+from contextpool.models.relation_encoder import RelationEncoder, vectors_of
+from contextpool.models.streams import ContextStreams
 from contextpool.pool.batch import QueryBatch
 from contextpool.pool.propagation import Hop
 
-PNA_REDUCTIONS: tuple[Reduction, ...] = ("mean", "max", "min", "std")
+REDUCTIONS: tuple[Reduction, ...] = ("mean", "max", "min", "std")
+"""Of principal neighbourhood aggregation (PNA, Corso et al. 2020), each scaled in SCALERS ways by the degree."""
+SCALERS = 3
+HEAD_MARGIN = 10.0
+"""How far below all other entities a query's own head scores where it cannot be the answer. In a softmax that is e^-10
+of the least likely entity, and the score is still small enough for a temperature to be fitted to all of them.
+"""
 
 
 @dataclass(frozen=True)
@@ -34,21 +39,10 @@ class NBFNetConfig:
     """Width of the states."""
     layers: int = 6
     """How far messages travel."""
-    message: Message = "distmult"
-    """How a state and a relation make a message: distmult, transe or rotate."""
-    aggregate: Literal["pna", "sum", "mean", "max"] = "pna"
-    """How messages are reduced; sums do not survive a change of graph, means and PNA do."""
-    dependent: bool = True
-    """Relation weights that depend on the query relation."""
-    layer_norm: bool = True
-    short_cut: bool = True
-    """Add the previous state to the next."""
     dropout: float = 0.0
     """Share of a layer's output that is dropped in training."""
     relation_encoder: bool = False
     """Enrich the vectors of relations by a small network over the graph of relations."""
-    relation_layers: int = 1
-    """Layers of that network."""
     exclude_head: bool = False
     """No query is answered with its own head, unless its relation does so in training."""
 
@@ -57,20 +51,8 @@ class NBFNetConfig:
             raise ConfigError(
                 f"model.dim is {self.dim} and model.layers is {self.layers}; both are at least 1."
             )
-        for key, allowed in (("message", get_args(Message)), ("aggregate", ("pna", "sum", "mean", "max"))):
-            if getattr(self, key) not in allowed:
-                raise ConfigError(
-                    f"model.{key} is {getattr(self, key)!r}; it is one of {', '.join(allowed)}."
-                )
-        if self.message == "rotate" and self.dim % 2:
-            raise ConfigError(f"model.dim is {self.dim}; rotate needs an even one.")
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"model.dropout is {self.dropout}; it has to lie in [0, 1).")
-        check_encoder(self.relation_layers)
-
-    @property
-    def reductions(self) -> tuple[Reduction, ...]:
-        return PNA_REDUCTIONS if self.aggregate == "pna" else (self.aggregate,)
 
 
 class NBFNet(LinkPredictor):
@@ -93,7 +75,9 @@ class NBFNet(LinkPredictor):
             for _ in range(self.settings.layers)
         )
         self.score = multi_layer_perceptron([2 * self.settings.dim, 2 * self.settings.dim, 1])
-        self.encoder = RelationEncoder.of(num_relations, self.settings)
+        self.encoder = (
+            RelationEncoder(num_relations, self.settings.dim) if self.settings.relation_encoder else None
+        )
         self.own_head = OwnHead(num_relations) if self.settings.exclude_head else None
 
     @classmethod
@@ -115,12 +99,7 @@ class NBFNet(LinkPredictor):
 
     @property
     def takes_padding(self) -> bool:
-        return not self._gates_edges and triton_takes(self.settings.dim, self.settings.reductions)
-
-    @property
-    def _gates_edges(self) -> bool:
-        """A gate on messages that are not linear in the relation is a number per edge, which padding has none of."""
-        return self.context.gate is not None and self.settings.message == "transe"
+        return triton_takes(self.settings.dim, REDUCTIONS)
 
     def forward(self, batch: QueryBatch) -> Tensor:
         walk = batch.propagation
@@ -151,28 +130,23 @@ class NBFNet(LinkPredictor):
 
 
 class NBFNetLayer(nn.Module):
-    """One step of the generalised Bellman-Ford iteration, over the full graph and every pooled one."""
+    """One step of the generalised Bellman-Ford iteration, over the full graph and every pooled one.
+
+    A message is the product of the sender's state and a relation's vector, which depends on the query's relation.
+    """
 
     def __init__(self, num_relations: int, settings: NBFNetConfig, num_streams: int) -> None:
         super().__init__()
         dim = settings.dim
-        self.settings = settings
         self.num_directed = 2 * num_relations
-        self.reductions = settings.reductions
-        self.scalers = 3 if settings.aggregate == "pna" else 1
-        self.relation: nn.ModuleList = nn.ModuleList(
-            nn.Linear(dim, self.num_directed * dim)
-            if settings.dependent
-            else nn.Embedding(self.num_directed, dim)
-            for _ in range(num_streams)
-        )
+        self.relation = nn.ModuleList(nn.Linear(dim, self.num_directed * dim) for _ in range(num_streams))
         self.own = nn.Linear(dim, dim)
         self.received = nn.ModuleList(
-            nn.Linear(len(self.reductions) * dim, self.scalers * dim, bias=False) for _ in range(num_streams)
+            nn.Linear(len(REDUCTIONS) * dim, SCALERS * dim, bias=False) for _ in range(num_streams)
         )
-        self.norm = nn.LayerNorm(dim) if settings.layer_norm else nn.Identity()
+        self.norm = nn.LayerNorm(dim)
         self.dropout = nn.Dropout(settings.dropout)
-        self._match_one_linear_layer(num_streams)
+        self._match_one_linear_layer()
         self.enrich = nn.Linear(dim, dim, bias=False) if settings.relation_encoder else None
 
     @property
@@ -180,11 +154,10 @@ class NBFNetLayer(nn.Module):
         """What projects each stream's aggregates."""
         return [linear for linear in self.received if isinstance(linear, nn.Linear)]
 
-    def _match_one_linear_layer(self, num_streams: int) -> None:
+    def _match_one_linear_layer(self) -> None:
         """Start as one linear layer over [state, all scaled aggregates] would: its fan-in is the sum of theirs."""
-        dim = self.settings.dim
-        bound = (dim * (1 + len(self.reductions) * self.scalers * num_streams)) ** -0.5
-        for linear in (self.own, *self.received):
+        bound = (self.own.in_features * (1 + len(REDUCTIONS) * SCALERS * len(self.received))) ** -0.5
+        for linear in (self.own, *self.linears):
             nn.init.uniform_(linear.weight, -bound, bound)
         nn.init.uniform_(self.own.bias, -bound, bound)
 
@@ -200,43 +173,59 @@ class NBFNetLayer(nn.Module):
     ) -> Tensor:
         """States of the nodes reached before [num_sources, D] -> of those reached now [num_targets, D]."""
         drops = self.training and self.dropout.p > 0
+        weights = [self._relation_weight(relation, query, gates, enriched) for relation in self.relation]
         after = next_states(
             hop,
             state,
-            context.streams(
-                [self._relation_weight(stream, query, gates, enriched) for stream in self.relation]
-            ),
-            UpdateWeights.of(self.own, self.linears, self.norm, log_degree, self.scalers),
-            message=self.settings.message,
-            reductions=self.reductions,
+            context.streams(weights),
+            UpdateWeights.of(self.own, self.linears, self.norm, log_degree, SCALERS),
+            message="distmult",
+            reductions=REDUCTIONS,
             boundary=query,  # the heads' nodes come first
-            edge_weight=edge_gate(None if self.gates_weights else gates, hop),
-            short_cut=self.settings.short_cut and not drops,
+            edge_weight=hop.edge_scale,
+            short_cut=not drops,
         )
         if not drops:
             return after
         dropped: Tensor = self.dropout(after)
-        return dropped + padded(state, hop.num_targets) if self.settings.short_cut else dropped
-
-    @property
-    def gates_weights(self) -> bool:
-        """Messages that are linear in the relation are gated through it, which costs nothing per edge."""
-        return self.settings.message != "transe"
+        return dropped + padded(state, hop.num_targets)
 
     def _relation_weight(
-        self,
-        relation: nn.Module,
-        query: Tensor,
-        gates: Tensor | None = None,
-        enriched: Tensor | None = None,
+        self, relation: nn.Module, query: Tensor, gates: Tensor | None, enriched: Tensor | None
     ) -> Tensor:
-        """[B, 2R, D] or [2R, D]"""
-        if self.settings.dependent:
-            weight: Tensor = relation(query)
-            weight = weight.view(len(query), self.num_directed, self.settings.dim)
-        else:
-            assert isinstance(relation, nn.Embedding)
-            weight = relation.weight
+        """[B, 2R, D]. Messages are linear in it, so a gate is applied here, which costs nothing per edge."""
+        weight: Tensor = relation(query)
+        weight = weight.view(len(query), self.num_directed, query.size(1))
         if self.enrich is not None and enriched is not None:
             weight = weight + self.enrich(enriched)
-        return weight if gates is None or not self.gates_weights else weight * gates[:, :, None]
+        return weight if gates is None else weight * gates[:, :, None]
+
+
+class OwnHead(nn.Module):
+    """Takes the query's own head out of the answers, unless its relation relates an entity to itself in training.
+
+    Which relations do is part of the model's weights. A new one excludes nothing.
+    """
+
+    reflexive: Tensor
+
+    def __init__(self, num_relations: int) -> None:
+        super().__init__()
+        self.register_buffer("reflexive", torch.ones(2 * num_relations, dtype=torch.bool))
+
+    def look_at(self, graph: Graph) -> None:
+        """Allow the relations that have a fact (e, r, e) in the training graph, and no others."""
+        self.reflexive.fill_(False)
+        loops = graph.edge_head == graph.edge_tail
+        self.allow(graph.edge_relation[loops].long())
+
+    def allow(self, relation: Tensor) -> None:
+        """Allow these directed relations [K], too."""
+        self.reflexive[relation.to(self.reflexive.device)] = True
+
+    def forward(self, scores: Tensor, batch: QueryBatch) -> Tensor:
+        """Scores [B, N] with the head far below all others where it cannot be the answer, in the loss as well."""
+        head = batch.propagation.query_head[:, None]
+        lowest = scores.detach().amin(dim=1, keepdim=True) - HEAD_MARGIN  # [B, 1]
+        allowed = self.reflexive[batch.query_relation][:, None]
+        return scores.scatter(1, head, torch.where(allowed, scores.gather(1, head), lowest))

@@ -12,24 +12,15 @@ others change, so the shared [2R, 2R] matrix and a few rows for each query are a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from contextpool.errors import ConfigError
 from contextpool.graph.relations import inverse
 from contextpool.pool.query_batch import QueryBatch
 
 LEAST_WEIGHT = 1e-6
 """A relation that meets no other takes nothing from anybody."""
-MOST_LAYERS = 2
-
-
-def check_encoder(layers: int) -> None:
-    """Refuse a depth that was never meant."""
-    if not 1 <= layers <= MOST_LAYERS:
-        raise ConfigError(f"model.relation_layers is {layers}; it is 1 or {MOST_LAYERS}.")
 
 
 def vectors_of(enriched: Tensor, relation: Tensor) -> Tensor:
@@ -42,28 +33,22 @@ def vectors_of(enriched: Tensor, relation: Tensor) -> Tensor:
 class RelationEncoder(nn.Module):
     """What to add to the vectors of relations. Starts at 0: without effect."""
 
-    def __init__(self, num_relations: int, dim: int, layers: int = 1) -> None:
+    def __init__(self, num_relations: int, dim: int) -> None:
         super().__init__()
         self.num_relations = num_relations
         self.relation = nn.Embedding(2 * num_relations, dim)
-        self.own = nn.ModuleList(nn.Linear(dim, dim) for _ in range(layers))
-        self.others = nn.ModuleList(nn.Linear(8 * dim, dim, bias=False) for _ in range(layers))
+        self.own = nn.ModuleList([nn.Linear(dim, dim)])  # lists of one: stored runs have these names
+        self.others = nn.ModuleList([nn.Linear(8 * dim, dim, bias=False)])
         self.last = nn.Linear(dim, dim, bias=False)
         nn.init.zeros_(self.last.weight)
-
-    @classmethod
-    def of(cls, num_relations: int, settings: Any) -> RelationEncoder | None:
-        """As a model's settings want it: `relation_encoder`, `relation_layers`, `dim`."""
-        if not settings.relation_encoder:
-            return None
-        return cls(num_relations, settings.dim, settings.relation_layers)
 
     def forward(self, batch: QueryBatch) -> Tensor:
         """[2R, D], or [B, 2R, D] where queries have facts to leave out."""
         graph = RelationGraph.of(batch, self.num_relations)
-        state = self.relation.weight[None]  # [1 or B, 2R, D]
-        for own, others in zip(self.own, self.others, strict=True):
-            state = torch.relu(own(state) + others(graph.seen_by_relations(state)))
+        state = self.relation.weight[None]  # [1, 2R, D]
+        state = torch.relu(
+            self.own[0](state) + self.others[0](graph.seen_by_relations(state))
+        )  # [1 or B, 2R, D]
         added: Tensor = self.last(state)
         return added if graph.own_relation is not None else added[0]
 

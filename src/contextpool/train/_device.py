@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -36,23 +35,15 @@ class Launched:
 
 
 @contextmanager
-def arithmetic(device: torch.device, deterministic: bool) -> Iterator[None]:
-    """TF32 products on CUDA, or sums in a fixed order; as it was before afterwards."""
+def arithmetic(device: torch.device) -> Iterator[None]:
+    """TF32 products on CUDA; afterwards as it was before."""
     precision = torch.get_float32_matmul_precision()
-    fixed, warns = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
     try:
         if device.type == "cuda":
             torch.set_float32_matmul_precision("high")
-        if deterministic:
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
-            torch.use_deterministic_algorithms(True)
         yield
     finally:
         torch.set_float32_matmul_precision(precision)
-        torch.use_deterministic_algorithms(fixed, warn_only=warns)
 
 
 def tensors_of(*values: Any) -> Iterator[Tensor]:

@@ -17,7 +17,14 @@ _RELEASE = f"contextpool {importlib.import_module('contextpool').__version__}"
 
 SCHEMA_VERSION = 2
 REMOVED: dict[str, dict[str, Any]] = {
-    "model": {},
+    "model": {
+        "message": "distmult",
+        "aggregate": "pna",
+        "dependent": True,
+        "layer_norm": True,
+        "short_cut": True,
+        "relation_layers": 1,
+    },
     "context": {
         "layered": False,
         "gate_bias": False,
@@ -25,9 +32,12 @@ REMOVED: dict[str, dict[str, Any]] = {
         "control": "none",
         "leave_one_out": True,
     },
-    "train": {"edge_dropout_by": "uniform"},
+    "train": {"edge_dropout_by": "uniform", "precision": "fp32", "deterministic": False, "temperature": 0.5},
 }
 """Settings that schema 1 had and schema 2 does not, by table, each with the only value that still means something."""
+
+
+RENAMED = {"train": {"pieces": "micro_batches"}}
 
 
 def _without_removed_settings(content: dict[str, Any]) -> dict[str, Any]:
@@ -38,6 +48,9 @@ def _without_removed_settings(content: dict[str, Any]) -> dict[str, Any]:
         values = recipe.get(table) if isinstance(recipe, dict) else None
         if not isinstance(values, dict):
             continue
+        for old, new in RENAMED.get(table, {}).items():
+            if old in values:
+                values[new] = values.pop(old)
         for key, default in removed.items():
             if values.pop(key, default) != default:
                 raise CheckpointError(

@@ -22,7 +22,7 @@ class TrainConfig:
     weight_decay: float = 1e-4
     """AdamW's decay; with optimizer = "adam" the L2 penalty of the published codes."""
     optimizer: Literal["adamw", "adam"] = "adamw"
-    schedule: Literal["cosine", "exponential", "constant"] = "cosine"
+    schedule: Literal["cosine", "exponential"] = "cosine"
     """Of the learning rate, after the warm-up."""
     decay: float = 0.99
     """Factor per epoch of the exponential schedule."""
@@ -36,8 +36,6 @@ class TrainConfig:
     """Whether other known answers of a query are left out of the softmax; false is how RED-GNN was published."""
     negatives: int = 32
     """Negatives a query, for bce."""
-    temperature: float = 0.5
-    """Of the self-adversarial weights, for bce."""
     patience: int = 5
     """Epochs without a better validation MRR after which training stops; 0 for never."""
     valid_facts: int = 0
@@ -50,13 +48,9 @@ class TrainConfig:
     """
     queries: Literal["all", "train", "valid"] = "all"
     """Which training queries: every edge, or the published choices."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Of the layers; scores and loss are always fp32."""
-    deterministic: bool = False
-    """On CUDA too, sums in a fixed order: two runs give the same bytes, at about twice the time."""
-    pieces: int = 1
-    """Parts that a batch is computed in, one after the other or by several processes, to the same bytes; at least one
-    for each process.
+    micro_batches: int = 1
+    """Into how many parts a batch is split, to be computed one after the other or by several processes; there is at
+    least one for each process. The result has the same bytes for any number of processes.
     """
     checkpoint_steps: int = 500
     """Steps between checkpoints within an epoch; every epoch ends with one."""
@@ -66,12 +60,12 @@ class TrainConfig:
             ("epochs", 1),
             ("batch_size", 1),
             ("negatives", 1),
-            ("pieces", 1),
+            ("micro_batches", 1),
             ("checkpoint_steps", 1),
         ):
             if getattr(self, key) < lowest:
                 raise ConfigError(f"train.{key} is {getattr(self, key)}; it is at least {lowest}.")
-        for key in ("lr", "decay", "temperature"):
+        for key in ("lr", "decay"):
             if not getattr(self, key) > 0:
                 raise ConfigError(f"train.{key} is {getattr(self, key)}; it has to be positive.")
         for key in ("weight_decay", "warmup_steps", "clip_norm", "patience", "average_last", "valid_facts"):
@@ -81,10 +75,9 @@ class TrainConfig:
             raise ConfigError(f"train.edge_dropout is {self.edge_dropout}; it has to lie in [0, 1).")
         choices = {
             "optimizer": ("adamw", "adam"),
-            "schedule": ("cosine", "exponential", "constant"),
+            "schedule": ("cosine", "exponential"),
             "loss": ("softmax", "bce"),
             "queries": ("all", "train", "valid"),
-            "precision": ("fp32", "bf16"),
         }
         for key, allowed in choices.items():
             if getattr(self, key) not in allowed:

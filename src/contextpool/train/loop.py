@@ -64,7 +64,7 @@ class Trainer:
             builder.context.check_training(int((queries.hidden_edge >= 0).sum()), "training")
         self.model, self.builder, self.config = model, builder, config
         self.processes = processes or Processes()
-        self.pieces = Pieces.at_least(config.pieces, self.processes)
+        self.pieces = Pieces.at_least(config.micro_batches, self.processes)
         self.queries = queries.to(builder.graph.device)
         self.validate, self.seed, self.run = validate, seed, run
         self.progress, self.on_event = progress, on_event
@@ -79,7 +79,8 @@ class Trainer:
         self._unsettled: deque[Launched] = deque()
         self._preparation = Preparation(self.queries, builder, self.pieces, config, seed)
         self._on_cuda = builder.graph.device.type == "cuda"
-        simple = config.loss == "softmax" and not config.deterministic and has_triton()
+        fixed_order = torch.are_deterministic_algorithms_enabled()
+        simple = config.loss == "softmax" and not fixed_order and has_triton()
         self._graphed = (
             GraphedStep(self._updated, self._rehearsed)
             if self._on_cuda and simple and model.takes_padding and not self.pieces.are_several
@@ -88,7 +89,7 @@ class Trainer:
 
     def fit(self) -> Outcome:
         """Train to the end, from wherever the run is; leaves the best weights in the model."""
-        with arithmetic(self.builder.graph.device, self.config.deterministic):
+        with arithmetic(self.builder.graph.device):
             while not self._finished():
                 self._epoch()
             self._try_average()
@@ -123,7 +124,7 @@ class Trainer:
         """So many steps of training and nothing else, epoch after epoch: what a benchmark times."""
         device = self.builder.graph.device
         self.model.train()
-        with arithmetic(device, self.config.deterministic):
+        with arithmetic(device):
             while count > 0:
                 batches = epoch_batches(
                     len(self.queries), self.config.batch_size, self.seed, self.position.epoch, device
@@ -194,20 +195,9 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
 
     def _loss(self, batch: TrainingQueries, prepared: QueryBatch, sampled: Sampled | None) -> Tensor:
-        with torch.autocast(
-            self.builder.graph.device.type,
-            dtype=torch.bfloat16,
-            enabled=self.config.precision == "bf16",
-            cache_enabled=self._graphed is None,
-        ):
-            scores = (
-                self.model(prepared)
-                if sampled is None
-                else self.model.scores_of(prepared, sampled.candidates)
-            )
         if sampled is None:
-            return softmax_loss(scores.float(), batch, mask_known=self.config.mask_known)
-        return sampled_loss(scores.float(), sampled, temperature=self.config.temperature)
+            return softmax_loss(self.model(prepared).float(), batch, mask_known=self.config.mask_known)
+        return sampled_loss(self.model.scores_of(prepared, sampled.candidates).float(), sampled)
 
     def _sampled(self, rows: Tensor, seed: int) -> Sampled:
         """For the whole batch, however it is cut."""

@@ -12,6 +12,8 @@ from contextpool.pool._backend import has_triton
 from contextpool.train.queries import TrainingQueries
 
 Loss = Literal["softmax", "bce"]
+TEMPERATURE = 0.5
+"""Of the weights that self-adversarial sampling gives to negatives."""
 MASKED = -1e9
 """The score of a known other answer: out of the competition, and finite."""
 
@@ -62,21 +64,13 @@ def sample_candidates(
     return Sampled(torch.cat([answer[:, None], drawn], dim=1), any_allowed)
 
 
-def sampled_loss(scores: Tensor, sampled: Sampled, *, temperature: float) -> Tensor:
+def sampled_loss(scores: Tensor, sampled: Sampled) -> Tensor:
     """Binary cross entropy of the answer against the negatives, harder ones weighing more (Sun et al. 2019).
 
     Scores are those of the candidates [B, 1 + negatives]. The loss is a mean over queries of [B] numbers; nothing of
     shape [B, B] is ever formed.
     """
     positive, negative = scores[:, 0], scores[:, 1:]
-    weight = torch.softmax(negative.detach() / temperature, dim=1)
+    weight = torch.softmax(negative.detach() / TEMPERATURE, dim=1)
     negative_loss = (weight * functional.softplus(negative)).sum(dim=1) * sampled.has_negatives  # [B]
     return (functional.softplus(-positive) + negative_loss).mean() / 2
-
-
-def adversarial_loss(
-    scores: Tensor, batch: TrainingQueries, *, negatives: int, temperature: float, generator: torch.Generator
-) -> Tensor:
-    """`sampled_loss` where the scores of all entities [B, N] are at hand."""
-    sampled = sample_candidates(batch, scores.size(1), negatives=negatives, generator=generator)
-    return sampled_loss(scores.gather(1, sampled.candidates), sampled, temperature=temperature)

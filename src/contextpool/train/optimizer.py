@@ -14,8 +14,6 @@ from contextpool.train.config import TrainConfig
 def learning_rate(config: TrainConfig, step: int, steps_per_epoch: int) -> float:
     """The rate of step 0, 1, ...: a linear warm-up, then the schedule. A function of the step alone."""
     warm = min(1.0, (step + 1) / max(1, config.warmup_steps))
-    if config.schedule == "constant":
-        return config.lr * warm
     if config.schedule == "exponential":
         return config.lr * warm * config.decay ** (step // steps_per_epoch)
     share = step / max(1, config.epochs * steps_per_epoch)
