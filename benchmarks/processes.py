@@ -1,6 +1,6 @@
 """Training steps in 1, 2, ... processes of one machine: seconds a step, and what goes over the wire.
 
-    python benchmarks/processes.py [--dataset world --processes 1 2 --steps 20 --pieces 4]
+    python benchmarks/processes.py [--dataset world --processes 1 2 --steps 20 --micro-batches 4]
 
 Each number of processes is started anew with gloo, its threads sharing the cores out, and takes the same steps: the
 sum of its losses is printed, and has to be the same in every row. CPU seconds are of the first process.
@@ -32,7 +32,7 @@ def take_steps(rank: int, size: int, port: int, options: argparse.Namespace) -> 
     if size > 1:
         store = torch.distributed.TCPStore("127.0.0.1", port, is_master=False)
         torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=size)
-    config = TrainConfig(batch_size=64, micro_batches=max(options.pieces, size))
+    config = TrainConfig(batch_size=64, micro_batches=max(options.micro_batches, size))
     settings = {"dim": 16, "layers": 3}
     recipe = Recipe(options.dataset, "nbfnet", settings, None, config)
     made = Experiment(recipe, load_dataset(options.dataset), 0, "cpu")
@@ -45,7 +45,7 @@ def take_steps(rank: int, size: int, port: int, options: argparse.Namespace) -> 
     seconds, busy = time.perf_counter() - began, time.process_time() - worked
     if rank == 0:
         weights = sum(one.numel() for one in made.model.parameters())
-        sent = 0 if size == 1 else 4 * weights * trainer.pieces.count / 1e6
+        sent = 0 if size == 1 else 4 * weights * trainer.split.count / 1e6
         print(
             f"{size:9} {1000 * seconds / options.steps:9.1f} {1000 * busy / options.steps:9.1f} {sent:13.2f} "
             f"{trainer.position.loss_sum:18.6f}",
@@ -63,10 +63,10 @@ def main() -> None:
     parser.add_argument("--dataset", default="world")
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--pieces", type=int, default=4)
+    parser.add_argument("--micro-batches", type=int, default=4)
     options = parser.parse_args()
-    options.pieces = max(options.pieces, *options.processes)
-    print(f"{options.dataset}, {os.cpu_count()} cores, {options.pieces} pieces of 64 queries")
+    options.micro_batches = max(options.micro_batches, *options.processes)
+    print(f"{options.dataset}, {os.cpu_count()} cores, {options.micro_batches} micro-batches of 64 queries")
     print("processes   ms/step       CPU  MB a message      sum of losses", flush=True)
     for size in options.processes:
         store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)

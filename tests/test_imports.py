@@ -10,11 +10,9 @@ import contextpool
 
 ROOT = Path(contextpool.__file__).parent
 LEFTOVERS = {
-    ("interop/export.py", "contextpool.train._files"),
     ("kernels/cpu.py", "contextpool.pool._threads"),
     ("kernels/interface.py", "contextpool.pool._backend"),
     ("models/baselines/grail.py", "contextpool.pool._rows"),
-    ("predict/bulk.py", "contextpool.train._files"),
     ("train/loop.py", "contextpool.pool._backend"),
     ("train/loss.py", "contextpool.pool._backend"),
     ("train/queries.py", "contextpool.pool._rows"),

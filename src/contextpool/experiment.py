@@ -31,10 +31,10 @@ from contextpool.recipe import Recipe, checked, context_from
 from contextpool.train.config import TrainConfig
 from contextpool.train.learning import learn_from_graph
 from contextpool.train.loop import Trainer, Validate
-from contextpool.train.progress import Outcome, Progress
+from contextpool.train.progress import OnEvent, Outcome, Progress
 from contextpool.train.queries import TrainingQueries
 from contextpool.train.run_folder import RunFolder
-from contextpool.train.tracking import OnEvent, Tracker, chosen_tracker, tracked
+from contextpool.train.tracking import Tracker, chosen_tracker, tracked
 from contextpool.triples.catalog import load_dataset
 from contextpool.triples.dataset import Dataset, Protocol, joined
 from contextpool.triples.store import Triples

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from contextpool.errors import ConfigError
-from contextpool.train.averaging import LastWeights
 from contextpool.train.config import TrainConfig
+from contextpool.train.optimizer import LastWeights
 from contextpool.train.run_folder import RunFolder
 from learning_worlds import one_thread as one_thread
 from train.test_loop import Weights, config_of, new_trainer, same, scripted, weights_of

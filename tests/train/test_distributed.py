@@ -17,8 +17,8 @@ from contextpool.errors import ConfigError, LostProcessError
 from contextpool.graph.graph import Graph
 from contextpool.pool.batch import BatchBuilder
 from contextpool.processes import Processes, current, device_of, joined
-from contextpool.train.distributed import Piece, Pieces, mean_over_pieces
 from contextpool.train.loss import softmax_loss
+from contextpool.train.micro_batches import MicroBatch, Split, mean_loss
 from contextpool.train.queries import TrainingQueries
 from contextpool.train.run_folder import RunFolder
 from learning_worlds import family_dataset, new_model, run_contents
@@ -104,17 +104,17 @@ def test_another_number_of_processes_goes_on_to_the_same_bytes(
     assert "processes 1 -> 2" in capfd.readouterr().err
 
 
-@given(count=st.integers(0, 40), size=st.integers(1, 5), pieces=st.integers(1, 9))
-def test_every_query_is_in_one_piece_of_one_process(count: int, size: int, pieces: int) -> None:
+@given(count=st.integers(0, 40), size=st.integers(1, 5), parts=st.integers(1, 9))
+def test_every_query_is_in_one_micro_batch_of_one_process(count: int, size: int, parts: int) -> None:
     rows = list(range(count))
     found, numbers = [], []
     for rank in range(size):
-        cut = Pieces.at_least(pieces, Processes(rank, size))
+        cut = Split.at_least(parts, Processes(rank, size))
         numbers += list(cut.own)
         for number in cut.own:
             found += rows[cut.bounds(number, count)]
     assert found == rows
-    assert numbers == list(range(max(pieces, size)))
+    assert numbers == list(range(max(parts, size)))
 
 
 @given(count=st.integers(0, 40), size=st.integers(1, 6))
@@ -124,31 +124,29 @@ def test_things_are_dealt_out_once_each(count: int, size: int) -> None:
     assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
 
 
-def gradient_of_pieces(count: int, num_queries: int) -> tuple[float, list[torch.Tensor | None]]:
+def gradient_of_micro_batches(count: int, num_queries: int) -> tuple[float, list[torch.Tensor | None]]:
     data = family_dataset()
     graph = Graph.from_triples(data.training_graph)
     model = new_model("nbfnet", graph, None, 0)
     model.unused = nn.Parameter(torch.ones(3))
     queries = TrainingQueries.of(data.training_queries, graph, data.training_filter)
-    builder, pieces = BatchBuilder(graph, model.num_layers), Pieces(count, Processes())
+    builder, parts = BatchBuilder(graph, model.num_layers), Split(count, Processes())
 
-    def piece(number: int) -> Piece:
-        part = queries.batch(torch.arange(num_queries)[pieces.bounds(number, num_queries)])
-        return Piece(number, part, builder.build(part.head, part.relation, part.hidden_edge))
+    def micro_batch(number: int) -> MicroBatch:
+        part = queries.batch(torch.arange(num_queries)[parts.bounds(number, num_queries)])
+        return MicroBatch(number, part, builder.build(part.head, part.relation, part.hidden_edge))
 
-    own = [piece(number) for number in pieces.own]
+    own = [micro_batch(number) for number in parts.own]
     parameters = list(model.parameters())
-    loss = mean_over_pieces(
-        pieces, own, lambda one: softmax_loss(model(one.prepared), one.queries), parameters
-    )
+    loss = mean_loss(parts, own, lambda one: softmax_loss(model(one.prepared), one.queries), parameters)
     return float(loss), [parameter.grad for parameter in parameters]
 
 
 @pytest.mark.parametrize("count", [2, 3, 8, 13])
-def test_pieces_make_the_mean_and_the_gradient_of_the_whole(count: int) -> None:
-    """11 queries: 13 pieces are partly empty."""
-    expected_loss, expected = gradient_of_pieces(1, 11)
-    loss, gradients = gradient_of_pieces(count, 11)
+def test_micro_batches_make_the_mean_and_the_gradient_of_the_whole(count: int) -> None:
+    """11 queries: 13 micro-batches are partly empty."""
+    expected_loss, expected = gradient_of_micro_batches(1, 11)
+    loss, gradients = gradient_of_micro_batches(count, 11)
     assert loss == pytest.approx(expected_loss, rel=1e-6)
     assert expected[-1] is None or len([one for one in expected if one is None]) == 1
     for one, other in zip(gradients, expected, strict=True):
@@ -192,12 +190,12 @@ def test_each_process_has_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         device_of("cuda", 2)
 
 
-def test_of_a_process_that_is_alone_all_pieces_are_its_own() -> None:
-    assert list(Pieces.at_least(PIECES, Processes()).own) == list(range(PIECES))
+def test_of_a_process_that_is_alone_all_micro_batches_are_its_own() -> None:
+    assert list(Split.at_least(PIECES, Processes()).own) == list(range(PIECES))
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_pieces_and_nccl_give_what_the_cpu_gives(
+def test_on_a_gpu_micro_batches_and_nccl_give_what_the_cpu_gives(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """One process that believes itself one of several: its sums go through NCCL, its objects through gloo."""

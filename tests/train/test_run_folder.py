@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from contextpool.errors import CheckpointError, CheckpointWriteError, ConfigError
-from contextpool.train import _schema
+from contextpool.train import schema
 from contextpool.train.run_folder import RunFolder
 from train.fault_injection import Faults, fail_with
 from train.sandbox import sandbox
@@ -171,13 +171,13 @@ def test_an_older_schema_without_migration_is_refused_by_name(version: int, tmp_
 def test_an_older_schema_is_migrated_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     RunFolder.create(tmp_path, {"hops": 3}).close()
     change_config(tmp_path, schema_version=1)
-    monkeypatch.setattr(_schema, "SCHEMA_VERSION", 3)
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", 3)
     monkeypatch.setitem(
-        _schema.MIGRATIONS, 1, lambda old: {**old, "config": {"layers": old["config"]["hops"]}}
+        schema.MIGRATIONS, 1, lambda old: {**old, "config": {"layers": old["config"]["hops"]}}
     )
     with pytest.raises(CheckpointError, match=r"schema version 1, .* no longer reads"):
         RunFolder.open(tmp_path)
-    monkeypatch.setitem(_schema.MIGRATIONS, 2, lambda old: {**old, "config": {**old["config"], "new": True}})
+    monkeypatch.setitem(schema.MIGRATIONS, 2, lambda old: {**old, "config": {**old["config"], "new": True}})
     assert RunFolder.open(tmp_path).config == {"layers": 3, "new": True}
 
 
@@ -384,7 +384,7 @@ def test_a_creation_that_fails_anywhere_can_be_repeated(tmp_path: Path):
 def test_a_run_of_schema_1_loses_settings_that_are_gone_and_is_refused_where_it_turned_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setitem(_schema.REMOVED, "context", {"forgotten": 0.5})
+    monkeypatch.setitem(schema.REMOVED, "context", {"forgotten": 0.5})
     recipe: dict[str, Any] = {"context": {"gate": True, "forgotten": 0.5}, "train": {}}
     RunFolder.create(tmp_path, {"recipe": recipe}).close()
     change_config(tmp_path, schema_version=1)

@@ -15,7 +15,7 @@ from contextpool.errors import ContextPoolError, DataError
 from contextpool.processes import Processes, joined
 from contextpool.recipe import Recipe
 from contextpool.train.config import TrainConfig
-from contextpool.train.distributed import check_same_weights
+from contextpool.train.micro_batches import check_same_weights
 from contextpool.train.progress import Progress
 from learning_worlds import CONTEXTS, family_dataset
 

@@ -29,7 +29,7 @@ from contextpool.interop.hub import (
 )
 from contextpool.predict import Predictor
 from contextpool.recipe import Recipe
-from contextpool.train._files import durable_file, flush_folder, reason
+from contextpool.train.files import durable_file, flush_folder, reason
 from contextpool.train.run_folder import RunFolder
 from contextpool.triples.catalog import load_dataset
 from contextpool.triples.dataset import Dataset, Protocol

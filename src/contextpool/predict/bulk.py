@@ -37,7 +37,7 @@ from contextpool.predict.files import (
 )
 from contextpool.predict.names import Names
 from contextpool.predict.predictor import Predictor
-from contextpool.train._files import durable_file, reason
+from contextpool.train.files import durable_file, reason
 
 MOST_PROBLEMS = 1000
 """Unknown names are told at once, up to here; a file with more is another graph's."""

@@ -29,8 +29,7 @@ import torch
 from torch import Tensor
 
 from contextpool.errors import CheckpointError, shortened
-from contextpool.train._files import durable_file, regular_file, shown
-from contextpool.train._json import compact_json, is_text, parse_json
+from contextpool.train.files import compact_json, durable_file, is_text, parse_json, regular_file, shown
 
 MAX_FILE_BYTES = 1 << 36
 MAX_HEADER_BYTES = 1 << 19

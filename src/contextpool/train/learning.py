@@ -1,4 +1,4 @@
-"""Models that find what they need by looking at the graph: asked until they are done, their snapshots validated."""
+"""Training of models that learn by looking at the graph instead of by gradient, such as those that learn rules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from contextpool.graph.graph import Graph
 from contextpool.models.base import Learning, LinkPredictor
 from contextpool.train.loop import Validate
-from contextpool.train.progress import Outcome, Progress
+from contextpool.train.progress import OnEvent, Outcome, Progress, tell
 from contextpool.train.run_folder import RunFolder
 
 PARTS = 1_000
@@ -24,11 +24,11 @@ def learn_from_graph(
     seed: int = 0,
     run: RunFolder | None = None,
     progress: Callable[[Progress], None] | None = None,
-    on_event: Callable[[dict[str, Any]], None] | None = None,
+    on_event: OnEvent | None = None,
 ) -> Outcome | None:
-    """Let the model `learn`; None for one that has nothing to learn this way.
+    """Let the model `learn` and validate its snapshots; None for a model that has nothing to learn this way.
 
-    The model keeps what it found last: more of it is no overfitting, so no snapshot is preferred to a later one.
+    The model keeps what it found last: finding more is no overfitting, so no earlier snapshot is preferred.
     Learning that is cut off starts again from the beginning.
     """
     history: list[dict[str, Any]] = []
@@ -36,8 +36,8 @@ def learn_from_graph(
     for step in model.learn(graph, seed):
         if step.snapshot:
             history.append({"epoch": len(history) + 1, "valid_mrr": validate(model), **step.figures})
-            event = {"event": "snapshot", **history[-1], "seconds": round(time.perf_counter() - began, 3)}
-            _tell({**event, "time": time.time()}, run, on_event)
+            seconds = round(time.perf_counter() - began, 3)
+            tell({"event": "snapshot", **history[-1], "seconds": seconds}, run, on_event)
         if progress is not None:
             progress(_as_progress(step, history))
     if not history:
@@ -45,16 +45,7 @@ def learn_from_graph(
     return Outcome(history[-1]["valid_mrr"], len(history), len(history), history)
 
 
-def _tell(
-    event: dict[str, Any], run: RunFolder | None, on_event: Callable[[dict[str, Any]], None] | None
-) -> None:
-    if run is not None:
-        run.append_event(event)
-    if on_event is not None:
-        on_event(event)
-
-
 def _as_progress(step: Learning, history: list[dict[str, Any]]) -> Progress:
-    """As if it were one epoch; there is no loss."""
+    """Shown as one epoch without a loss."""
     mrr = history[-1]["valid_mrr"] if history else None
     return Progress(1, 1, round(step.done * PARTS), PARTS, float("nan"), mrr, step.seconds_left)

@@ -1,11 +1,12 @@
-"""The loop: steps, epochs, validation, early stopping, checkpoints; resumes to the byte."""
+"""The training loop: steps, epochs, validation, early stopping, checkpoints. A resumed run gives the same bytes."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -17,26 +18,24 @@ from contextpool.models.base import LinkPredictor
 from contextpool.pool._backend import has_triton
 from contextpool.pool.batch import BatchBuilder, QueryBatch
 from contextpool.processes import Processes
-from contextpool.train._device import Launched, arithmetic
-from contextpool.train.averaging import LastWeights
 from contextpool.train.config import TrainConfig
-from contextpool.train.distributed import Piece, Pieces, check_same_weights, mean_over_pieces
 from contextpool.train.graphed import GraphedStep
 from contextpool.train.loss import Sampled, sample_candidates, sampled_loss, softmax_loss
+from contextpool.train.micro_batches import MicroBatch, Preparation, Split, check_same_weights, mean_loss
 from contextpool.train.optimizer import (
+    LastWeights,
     learning_rate,
     load_optimizer,
     new_optimizer,
     optimizer_tensors,
     set_rate,
 )
-from contextpool.train.preparing import Preparation
-from contextpool.train.progress import Outcome, Position, Progress
+from contextpool.train.progress import OnEvent, Outcome, Position, Progress, tell
 from contextpool.train.queries import TrainingQueries, epoch_batches, mixed_seed
 from contextpool.train.run_folder import RunFolder
 
 STEPS_IN_FLIGHT = 2
-"""How many steps the host may be ahead of the numbers it has read from a device."""
+"""How many steps the host may launch on a device before it reads the loss of the first of them."""
 
 Validate = Callable[[LinkPredictor], float]
 """Validation MRR of a model; made by whoever knows how to evaluate."""
@@ -56,15 +55,15 @@ class Trainer:
         seed: int = 0,
         run: RunFolder | None = None,
         progress: Callable[[Progress], None] | None = None,
-        on_event: Callable[[dict[str, Any]], None] | None = None,
+        on_event: OnEvent | None = None,
         processes: Processes | None = None,
     ) -> None:
-        """Of several `processes` each takes its share of every batch; `run` and who is told are the first one's."""
+        """Each of several `processes` takes its share of every batch; only the first has a `run` and tells progress."""
         if builder.context is not None:
             builder.context.check_training(int((queries.hidden_edge >= 0).sum()), "training")
         self.model, self.builder, self.config = model, builder, config
         self.processes = processes or Processes()
-        self.pieces = Pieces.at_least(config.micro_batches, self.processes)
+        self.split = Split.at_least(config.micro_batches, self.processes)
         self.queries = queries.to(builder.graph.device)
         self.validate, self.seed, self.run = validate, seed, run
         self.progress, self.on_event = progress, on_event
@@ -77,18 +76,18 @@ class Trainer:
         self._started = time.perf_counter()
         self._steps_here = 0
         self._unsettled: deque[Launched] = deque()
-        self._preparation = Preparation(self.queries, builder, self.pieces, config, seed)
+        self._preparation = Preparation(self.queries, builder, self.split, config, seed)
         self._on_cuda = builder.graph.device.type == "cuda"
         fixed_order = torch.are_deterministic_algorithms_enabled()
         simple = config.loss == "softmax" and not fixed_order and has_triton()
         self._graphed = (
             GraphedStep(self._updated, self._rehearsed)
-            if self._on_cuda and simple and model.takes_padding and not self.pieces.are_several
+            if self._on_cuda and simple and model.takes_padding and not self.split.has_several
             else None
         )
 
     def fit(self) -> Outcome:
-        """Train to the end, from wherever the run is; leaves the best weights in the model."""
+        """Train from wherever the run stands to the end; the model then holds the best weights."""
         with arithmetic(self.builder.graph.device):
             while not self._finished():
                 self._epoch()
@@ -121,7 +120,7 @@ class Trainer:
         self._end_epoch()
 
     def take_steps(self, count: int) -> None:
-        """So many steps of training and nothing else, epoch after epoch: what a benchmark times."""
+        """Take this many steps of training and nothing else: what a benchmark times."""
         device = self.builder.graph.device
         self.model.train()
         with arithmetic(device):
@@ -137,8 +136,8 @@ class Trainer:
                 self.position.epoch += 1
             self._settle()
 
-    def _step(self, rows: Tensor, own: tuple[Piece, ...]) -> None:
-        """One update; all its randomness comes from (seed, epoch, step), and the number of the piece."""
+    def _step(self, rows: Tensor, own: tuple[MicroBatch, ...]) -> None:
+        """One update. All its randomness comes from (seed, epoch, step) and the number of the micro-batch."""
         device = self.builder.graph.device
         devices = [device] if device.type == "cuda" else []
         seed = mixed_seed(self.seed, self.position.epoch, self.position.step + 1)
@@ -147,40 +146,40 @@ class Trainer:
         sampled = None if self.config.loss == "softmax" else self._sampled(rows, seed)
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(seed)
-            if self.pieces.are_several:
-                launched = self._updated_by_pieces(len(rows), own, sampled, seed)
+            if self.split.has_several:
+                launched = self._updated_in_parts(len(rows), own, sampled, seed)
             else:
                 launched = self._updated_at_once(own[0], sampled)
         self._unsettled.append(Launched(self.position.step + 1, *launched))
         self._settle(STEPS_IN_FLIGHT if self._on_cuda else 0)
 
-    def _updated_at_once(self, whole: Piece, sampled: Sampled | None) -> tuple[Tensor, Tensor]:
+    def _updated_at_once(self, whole: MicroBatch, sampled: Sampled | None) -> tuple[Tensor, Tensor]:
         recorded = None if self._graphed is None else self._graphed.step(whole.queries, whole.prepared)
         return recorded or self._updated(whole.queries, whole.prepared, sampled)
 
     def _updated(
         self, batch: TrainingQueries, prepared: QueryBatch, sampled: Sampled | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Loss and gradient norm of a batch, the weights updated."""
+        """Update the weights by one batch; returns the loss [] and the norm [] of its gradient."""
         loss = self._loss(batch, prepared, sampled)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         return self._stepped(loss.detach())
 
-    def _updated_by_pieces(
-        self, length: int, own: tuple[Piece, ...], sampled: Sampled | None, seed: int
+    def _updated_in_parts(
+        self, length: int, own: tuple[MicroBatch, ...], sampled: Sampled | None, seed: int
     ) -> tuple[Tensor, Tensor]:
-        """The same from pieces of a batch of `length` queries, some of them in other processes."""
+        """The same from micro-batches of a batch of `length` queries, some of them in other processes."""
 
-        def loss_of(piece: Piece) -> Tensor:
-            torch.manual_seed(mixed_seed(seed, piece.number, 0) if piece.number else seed)
-            share = None if sampled is None else sampled.select(self.pieces.bounds(piece.number, length))
-            return self._loss(piece.queries, piece.prepared, share)
+        def loss_of(part: MicroBatch) -> Tensor:
+            torch.manual_seed(mixed_seed(seed, part.number, 0) if part.number else seed)
+            share = None if sampled is None else sampled.select(self.split.bounds(part.number, length))
+            return self._loss(part.queries, part.prepared, share)
 
-        return self._stepped(mean_over_pieces(self.pieces, own, loss_of, list(self.model.parameters())))
+        return self._stepped(mean_loss(self.split, own, loss_of, list(self.model.parameters())))
 
     def _stepped(self, loss: Tensor) -> tuple[Tensor, Tensor]:
-        """The weights moved by the gradient they hold. On the CPU a bad number stops before they are."""
+        """Move the weights by their gradient. On the CPU a number that is not finite stops the run before that."""
         if not self._on_cuda:
             self._check_finite("the loss", float(loss), self.position.step + 1)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm or math.inf)
@@ -190,7 +189,7 @@ class Trainer:
         return loss, norm
 
     def _rehearsed(self, batch: TrainingQueries, prepared: QueryBatch) -> None:
-        """The same without an update."""
+        """The same work without an update, so that its kernels are compiled."""
         self._loss(batch, prepared, None).backward()
         self.optimizer.zero_grad(set_to_none=True)
 
@@ -200,7 +199,7 @@ class Trainer:
         return sampled_loss(self.model.scores_of(prepared, sampled.candidates).float(), sampled)
 
     def _sampled(self, rows: Tensor, seed: int) -> Sampled:
-        """For the whole batch, however it is cut."""
+        """Candidates for the whole batch, so that they do not depend on how it is split."""
         return sample_candidates(
             self.queries.batch(rows),
             self.builder.graph.num_entities,
@@ -209,9 +208,9 @@ class Trainer:
         )
 
     def _settle(self, in_flight: int = 0) -> None:
-        """Read loss and gradient norm of all but the last steps; a number that is not finite ends the run.
+        """Read loss and gradient norm of all but the last `in_flight` steps; one that is not finite ends the run.
 
-        Nothing is validated or saved before all its steps were read.
+        All steps are read before anything is validated or saved.
         """
         while len(self._unsettled) > in_flight:
             launched = self._unsettled.popleft()
@@ -225,7 +224,7 @@ class Trainer:
             raise self._non_finite(what, value, step)
 
     def _check_weights(self) -> None:
-        """Before a finished step's weights are validated or saved."""
+        """Weights that are not finite are neither validated nor saved."""
         for name, weight in self.model.state_dict().items():
             if weight.is_floating_point() and not weight.isfinite().all():
                 value = float(weight[~weight.isfinite()][0])
@@ -257,10 +256,11 @@ class Trainer:
             place.stale_epochs += 1
         self._recent.keep(self.model)
         self._save("last")
-        self._report_epoch(loss, mrr)
+        seconds = round(time.perf_counter() - self._started, 3)
+        self._tell(event="epoch", epoch=place.epoch, loss=loss, valid_mrr=mrr, seconds=seconds)
 
     def _try_average(self) -> None:
-        """Put the average of the last epochs in the place of the best one, where validation finds it no worse."""
+        """Keep the average of the last epochs' weights instead of the best epoch's, if it validates no worse."""
         if len(self._recent) < 2:
             return
         place, average = self.position, self._recent.average()
@@ -271,7 +271,10 @@ class Trainer:
         if kept:
             place.best_mrr, place.best_epoch, self._best = mrr, place.epoch, average
             self._save("best")
-        self._tell({"event": "average", "epochs": len(self._recent), "valid_mrr": mrr, "kept": kept})
+        self._tell(event="average", epochs=len(self._recent), valid_mrr=mrr, kept=kept)
+
+    def _tell(self, **event: Any) -> None:
+        tell(event, self.run, self.on_event)
 
     def _report_step(self) -> None:
         if self.progress is None:
@@ -291,23 +294,6 @@ class Trainer:
                 pace * (total - done),
             )
         )
-
-    def _report_epoch(self, loss: float, mrr: float) -> None:
-        event = {
-            "event": "epoch",
-            "epoch": self.position.epoch,
-            "loss": loss,
-            "valid_mrr": mrr,
-            "seconds": round(time.perf_counter() - self._started, 3),
-        }
-        self._tell(event)
-
-    def _tell(self, event: dict[str, Any]) -> None:
-        event["time"] = time.time()
-        if self.run is not None:
-            self.run.append_event(event)
-        if self.on_event is not None:
-            self.on_event(event)
 
     def _save(self, kind: Any) -> None:
         if self.run is None:
@@ -359,3 +345,36 @@ class Trainer:
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+class Launched:
+    """A step whose loss and gradient norm may still be on their way from the device."""
+
+    def __init__(self, step: int, loss: Tensor, norm: Tensor) -> None:
+        self.step = step
+        self._event: torch.cuda.Event | None = None
+        self._numbers = torch.stack([loss, norm.to(loss.dtype)])
+        if self._numbers.is_cuda:  # sent to the host without waiting
+            there = torch.empty(2, dtype=self._numbers.dtype, pin_memory=True)
+            self._numbers = there.copy_(self._numbers, non_blocking=True)
+            self._event = torch.cuda.Event()
+            self._event.record()
+
+    def values(self) -> tuple[float, float]:
+        """Loss and norm of the gradient."""
+        if self._event is not None:
+            self._event.synchronize()
+        loss, norm = self._numbers.tolist()
+        return loss, norm
+
+
+@contextmanager
+def arithmetic(device: torch.device) -> Iterator[None]:
+    """TF32 products on CUDA; afterwards as it was before."""
+    precision = torch.get_float32_matmul_precision()
+    try:
+        if device.type == "cuda":
+            torch.set_float32_matmul_precision("high")
+        yield
+    finally:
+        torch.set_float32_matmul_precision(precision)

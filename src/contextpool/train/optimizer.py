@@ -1,14 +1,18 @@
-"""The optimizer, its learning rate, and its state as checkpoints hold it."""
+"""The optimizer, its learning rate, its state as checkpoints hold it, and averages of the last weights."""
 
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from contextpool.models.base import LinkPredictor
 from contextpool.train.config import TrainConfig
+
+Weights = dict[str, Tensor]
 
 
 def learning_rate(config: TrainConfig, step: int, steps_per_epoch: int) -> float:
@@ -56,3 +60,46 @@ def load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor])
         number, name = key.split(".", 1)
         state.setdefault(int(number), {})[name] = value.cpu() if name == "step" else value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+class LastWeights:
+    """The weights of the last `count` epochs, oldest first; 0 keeps none."""
+
+    def __init__(self, count: int) -> None:
+        self._kept: deque[Weights] = deque(maxlen=count)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def keep(self, model: nn.Module) -> None:
+        """A copy of the model's weights as they are now."""
+        if self._kept.maxlen:
+            self._kept.append({name: value.detach().clone() for name, value in model.state_dict().items()})
+
+    def average(self) -> Weights:
+        """The mean of the weights, summed in float64; integers and truth values are the last epoch's."""
+        last = self._kept[-1]
+        return {
+            name: self._mean(name).to(value.dtype) if value.is_floating_point() else value
+            for name, value in last.items()
+        }
+
+    def _mean(self, name: str) -> Tensor:
+        return torch.stack([weights[name].double() for weights in self._kept]).mean(dim=0)
+
+    def tensors(self) -> Weights:
+        """As a checkpoint holds them: `recent.<number>.<name>`."""
+        return {
+            f"recent.{number}.{name}": value
+            for number, weights in enumerate(self._kept)
+            for name, value in weights.items()
+        }
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """From what a checkpoint holds behind `recent.`."""
+        self._kept.clear()
+        numbered: dict[int, Weights] = {}
+        for key, value in tensors.items():
+            number, name = key.split(".", 1)
+            numbered.setdefault(int(number), {})[name] = value
+        self._kept.extend(numbered[number] for number in sorted(numbered))

@@ -1,15 +1,22 @@
-"""Where a run is, what it shows on the way, and what it comes to."""
+"""Where a run stands, what it tells on the way, and what it ends with."""
 
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+from contextpool.train.run_folder import RunFolder
+
+OnEvent = Callable[[dict[str, Any]], None]
+"""Is told each event that goes into the log of a run."""
 
 
 @dataclass
 class Position:
-    """Where a run is; with the weights and the optimizer all that resuming needs."""
+    """Where a run stands: all that resuming needs besides the weights and the optimizer."""
 
     epoch: int = 0
     """Epochs finished."""
@@ -39,15 +46,24 @@ class Progress:
 
     @property
     def shown_loss(self) -> str:
-        """Empty where there is none, as for what learns rules."""
+        """Empty where there is none, as for a model that learns rules."""
         return "" if math.isnan(self.loss) else f"loss {self.loss:.3f}"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What training came to; the model holds the weights of the best epoch."""
+    """The result of training; the model holds the weights of the best epoch."""
 
     best_mrr: float
     best_epoch: int
     epochs: int
     history: list[dict[str, Any]]
+
+
+def tell(event: dict[str, Any], run: RunFolder | None, on_event: OnEvent | None) -> None:
+    """Add the time to an event, write it to the run's log, and pass it on."""
+    event["time"] = time.time()
+    if run is not None:
+        run.append_event(event)
+    if on_event is not None:
+        on_event(event)

@@ -18,12 +18,11 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from contextpool.errors import ConfigError, ContextPoolError, MissingExtraError, shortened
-from contextpool.train._layout import TENSORBOARD
+from contextpool.train.progress import OnEvent
+from contextpool.train.run_folder import TENSORBOARD
 
 PROJECT = "contextpool"
 """The project or experiment that runs are filed under where nothing else is set."""
-
-OnEvent = Callable[[dict[str, Any]], None]
 
 
 class Tracker(Protocol):

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from contextpool.errors import CheckpointError, shortened
-from contextpool.train._files import is_folder, is_there, read_json, shown
-from contextpool.train._json import readable_json
-from contextpool.train._layout import CONFIG, RUN_FORMAT
+from contextpool.train.files import is_folder, is_there, read_json, readable_json, shown
+
+CONFIG = "config.json"
+RUN_FORMAT = "contextpool run"
+"""What config.json says it belongs to, so that nobody else's is taken for one of ours."""
 
 # By name, because the root package imports every stage for type checkers, and this stage may not know them.
 _RELEASE = f"contextpool {importlib.import_module('contextpool').__version__}"
@@ -35,8 +37,6 @@ REMOVED: dict[str, dict[str, Any]] = {
     "train": {"edge_dropout_by": "uniform", "precision": "fp32", "deterministic": False, "temperature": 0.5},
 }
 """Settings that schema 1 had and schema 2 does not, by table, each with the only value that still means something."""
-
-
 RENAMED = {"train": {"pieces": "micro_batches"}}
 
 
