@@ -10,7 +10,7 @@ import pytest
 
 from command_line import Ran, run
 from context.mining.graph_files import write_csv, write_parquet, write_tsv
-from contextpool.cli.mine_engines import parse_bytes
+from contextpool.cli.inputs import parse_bytes
 from contextpool.errors import ConfigError
 from support import Triple
 

@@ -14,7 +14,6 @@ from contextpool.cli import (
     explain,
     export,
     mine,
-    pool,
     predict,
     serve,
     train,
@@ -52,7 +51,7 @@ def root(
 app.command("demo")(demo.demo)
 app.add_typer(data.app, name="data")
 app.command("mine")(mine.mine)
-app.command("pool")(pool.pool)
+app.command("pool")(mine.pool)
 app.command("train")(train.train)
 app.command("resume")(train.resume)
 app.command("evaluate")(evaluate.evaluate)

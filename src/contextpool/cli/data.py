@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from contextpool.cli.inputs import whole_graph
+from contextpool.cli.inputs import parse_bytes, whole_graph
 from contextpool.cli.output import console, count_bar, note, print_json, progress_bar, table
 
 if TYPE_CHECKING:
-    from contextpool.triples.catalog import CatalogEntry
+    from contextpool.triples.dataset import Dataset
     from contextpool.triples.fetch import Progress
 
 app = typer.Typer(
@@ -36,7 +34,18 @@ def list_datasets(as_json: JsonOption = False) -> None:
     """All named datasets, and where they are found."""
     from contextpool.triples import catalog
 
-    rows = [_listing(entry) for entry in catalog.entries()]
+    rows: list[dict[str, Any]] = []
+    for entry in catalog.entries():
+        located = catalog.locate(entry)
+        rows.append(
+            {
+                "name": entry.name,
+                "inductive": entry.inductive,
+                "triples": entry.training.facts + entry.training.train if entry.training else None,
+                "found": "embedded" if entry.embedded else str(located) if located else None,
+                "origin": entry.origin,
+            }
+        )
     if as_json:
         print_json(rows)
         return
@@ -44,33 +53,15 @@ def list_datasets(as_json: JsonOption = False) -> None:
         (
             row["name"],
             "inductive" if row["inductive"] else "transductive",
-            _figure(row["triples"]),
-            row["found"] or "-",
+            _cell(row["triples"]),
+            _cell(row["found"]),
         )
         for row in rows
     ]
-    out = table("datasets", ("name", "setting", "training triples", "found in"), shown, numbers_from=2)
-    out.columns[3].justify = "left"
-    console().print(out)
+    columns = ("name", "setting", "training triples", "found in")
+    console().print(table("datasets", columns, shown, numbers_from=2, words=(3,)))
     if any(row["found"] is None for row in rows):
         console().print("Get what is missing with: contextpool data fetch NAME")
-
-
-def _listing(entry: CatalogEntry) -> dict[str, Any]:
-    from contextpool.triples import catalog
-
-    located = catalog.locate(entry)
-    return {
-        "name": entry.name,
-        "inductive": entry.inductive,
-        "triples": (entry.training.facts + entry.training.train) if entry.training else None,
-        "found": "embedded" if entry.embedded else str(located) if located else None,
-        "origin": entry.origin,
-    }
-
-
-def _figure(number: int | None) -> str:
-    return "-" if number is None else f"{number:,}"
 
 
 @app.command("info")
@@ -78,22 +69,20 @@ def show_dataset(
     dataset: DatasetArgument, skip_unknown: SkipOption = False, as_json: JsonOption = False
 ) -> None:
     """What a dataset holds, and which part plays which role."""
-    from contextpool.triples.catalog import load_dataset
-
-    summary = load_dataset(dataset, on_unknown="skip" if skip_unknown else "error", tell=note).summary()
+    summary = _loaded(dataset, skip_unknown).summary()
     if as_json:
         print_json(summary)
         return
-    rows = [(key.replace("_", " "), _cell(value)) for key, value in _flattened(summary)]
+    parts = {f"triples: {key}": value for key, value in summary["triples"].items()}
+    figures = {key: value for key, value in (summary | parts).items() if key not in ("name", "triples")}
+    rows = [(key.replace("_", " "), _cell(value)) for key, value in figures.items()]
     console().print(table(str(summary["name"]), ("what", "how many"), rows))
 
 
-def _flattened(summary: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in summary.items():
-        if isinstance(value, dict):
-            yield from _flattened(value, f"{prefix}{key}: ")
-        elif key != "name":
-            yield f"{prefix}{key}", value
+def _loaded(dataset: str, skip_unknown: bool) -> Dataset:
+    from contextpool.triples.catalog import load_dataset
+
+    return load_dataset(dataset, on_unknown="skip" if skip_unknown else "error", tell=note)
 
 
 def _cell(value: Any) -> str:
@@ -115,15 +104,13 @@ def audit(
 ) -> None:
     """What a careful reviewer would ask: overlap, leakage, duplicates, twin relations, reach."""
     from contextpool.triples.audit import audit_dataset, audit_triples
-    from contextpool.triples.catalog import load_dataset
     from contextpool.triples.reader import read_triples
 
     address = whole_graph(source)
     if address is not None:
         report = audit_triples(read_triples(address, tell=note), address.path.name or address.kind)
     else:
-        dataset = load_dataset(source, on_unknown="skip" if skip_unknown else "error", tell=note)
-        report = audit_dataset(dataset, folders=_folders_of(source))
+        report = audit_dataset(_loaded(source, skip_unknown), folders=_folders_of(source))
     if as_json:
         print_json(report.to_dict())
     else:
@@ -135,18 +122,14 @@ def _folders_of(source: str) -> list[Path]:
     from contextpool.triples import catalog
     from contextpool.triples.sources.address import find_address
 
-    known = {entry.name: entry for entry in catalog.entries()}
-    if source not in known and find_address(source) is not None:
+    named = catalog.is_named(source)
+    if not named and find_address(source) is not None:
         return []
-    folder = catalog.locate(known[source]) if source in known else Path(source)
+    folder = catalog.locate(catalog.find(source)) if named else Path(source)
     if folder is None:
         return []
-    twins = (
-        folder,
-        folder.with_name(f"{folder.name}_ind"),
-        folder.with_name(folder.name.removesuffix("_ind")),
-    )
-    return [twin for twin in dict.fromkeys(twins) if twin.is_dir()]
+    names = (folder.name, f"{folder.name}_ind", folder.name.removesuffix("_ind"))
+    return [twin for name in dict.fromkeys(names) if (twin := folder.with_name(name)).is_dir()]
 
 
 @app.command("convert")
@@ -165,7 +148,6 @@ def convert(
 ) -> None:
     """Rewrite a graph as a triple file (compression by suffix), or a dataset in another layout."""
     from contextpool.errors import DataError
-    from contextpool.triples.catalog import load_dataset
     from contextpool.triples.files import write_triples
     from contextpool.triples.formats import write_dataset
     from contextpool.triples.reader import read_triples
@@ -176,7 +158,7 @@ def convert(
             raise DataError(f"{target}: exists already. Name another target, or replace it with --overwrite.")
         note(f"wrote {write_triples(target, read_triples(address, tell=note)):,} triples to {target}")
         return
-    dataset = load_dataset(source, on_unknown="skip" if skip_unknown else "error", tell=note)
+    dataset = _loaded(source, skip_unknown)
     write_dataset(dataset, target, layout=layout, overwrite=overwrite)
     note(f"wrote {dataset.name} to {target} ({layout})")
 
@@ -196,21 +178,15 @@ def fetch_datasets(
 
     wanted = catalog.entries() if names == ["all"] else [catalog.find(name) for name in names]
     for entry in wanted:
-        with _fetch_progress(entry.name) as progress:
+        with progress_bar() as bar:
+            progress = _follow(bar, bar.add_task(entry.name, total=None))
             located = fetch(entry, folder=folder, offline=offline, mirror=mirror, progress=progress)
         note(f"{entry.name}: {located}")
 
 
-@contextmanager
-def _fetch_progress(name: str) -> Iterator[Progress]:
-    """A bar that follows the file being fetched."""
-    with progress_bar() as bar:
-        task = bar.add_task(name, total=None)
-
-        def update(done: int, total: int | None, file: str) -> None:
-            bar.update(task, completed=done, total=total, description=file)
-
-        yield update
+def _follow(bar: Any, task: Any) -> Progress:
+    """Let a bar show the file being fetched."""
+    return lambda done, size, file: bar.update(task, completed=done, total=size, description=file)
 
 
 @app.command("map")
@@ -225,7 +201,6 @@ def map_triples(
     as_json: JsonOption = False,
 ) -> None:
     """Make a graph that stays in its files: any size, opened at once; `predict` takes the folder as its graph."""
-    from contextpool.cli.mine_engines import parse_bytes
     from contextpool.context.map_graph import map_graph
 
     with count_bar("mapping") as update:
@@ -256,6 +231,5 @@ def split_graph(
 
     dataset = split_triples(read_triples(graph, tell=note), inductive=not transductive, seed=seed)
     write_dataset(dataset, target, layout="flat" if transductive else "grail", overwrite=overwrite)
-    note(
-        f"wrote {target}: {len(dataset.training_graph):,} training facts, {len(dataset.inference_test):,} test facts"
-    )
+    training, test = len(dataset.training_graph), len(dataset.inference_test)
+    note(f"wrote {target}: {training:,} training facts, {test:,} test facts")

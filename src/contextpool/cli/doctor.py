@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
 import typer
@@ -15,23 +17,24 @@ EXTRAS = {"plot": "matplotlib"}
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False) -> None:
     """Check the installation: versions, devices, data folders, and a small exact computation."""
-    report: dict[str, Any] = {
-        "versions": _versions(),
-        "devices": _devices(),
-        "data": _data(),
-        "checks": _checks(),
-    }
+    checks = {"embedded graph": _check_world, "mining": _check_mining, "pooling": _check_pooling}
+    results = [{"check": name, "result": _outcome(check)} for name, check in checks.items()]
+    report: dict[str, Any] = {"versions": _versions(), "devices": _devices(), "data": _data()}
     if as_json:
-        print_json(report)
+        print_json({**report, "checks": results})
     else:
-        _print(report)
-    if any(check["result"] != "ok" for check in report["checks"]):
+        for section, values in report.items():
+            rows = [
+                (key, ", ".join(value) if isinstance(value, list) else value) for key, value in values.items()
+            ]
+            console().print(table(section, ("what", "value"), rows, numbers_from=2))
+        shown = [(check["check"], check["result"]) for check in results]
+        console().print(table("checks", ("check", "result"), shown, numbers_from=2))
+    if any(check["result"] != "ok" for check in results):
         raise typer.Exit(1)
 
 
 def _version(package: str) -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
     try:
         return version(package)
     except PackageNotFoundError:
@@ -70,12 +73,7 @@ def _data() -> dict[str, Any]:
     }
 
 
-def _checks() -> list[dict[str, str]]:
-    checks = (("embedded graph", _check_world), ("mining", _check_mining), ("pooling", _check_pooling))
-    return [{"check": name, "result": _outcome(check)} for name, check in checks]
-
-
-def _outcome(check: Any) -> str:
+def _outcome(check: Callable[[], None]) -> str:
     try:
         check()
     except Exception as error:  # whatever breaks is what the doctor is asked to find
@@ -109,15 +107,3 @@ def _check_pooling() -> None:
     graph, context = _small_context()
     if pool(graph, context, head="a", relation="q", hops=1).hops != [{("a", "n", "c")}]:
         raise ArithmeticError("the pooled graph of a three-line graph is wrong")
-
-
-def _print(report: dict[str, Any]) -> None:
-    out = console()
-    for section in ("versions", "devices", "data"):
-        rows = [
-            (key, ", ".join(value) if isinstance(value, list) else value)
-            for key, value in report[section].items()
-        ]
-        out.print(table(section, ("what", "value"), rows, numbers_from=2))
-    rows = [(check["check"], check["result"]) for check in report["checks"]]
-    out.print(table("checks", ("check", "result"), rows, numbers_from=2))

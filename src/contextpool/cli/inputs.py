@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -83,3 +84,12 @@ def mined(
     if min_recall > 0:
         return mine_families(graph, measure="recall", threshold=min_recall, sizes=parse_sizes(sizes))
     return mine_families(graph, measure="precision", threshold=min_precision, sizes=parse_sizes(sizes))
+
+
+def parse_bytes(text: str) -> int:
+    """'1GiB', '512 MB', '2g' or plain bytes."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", text.lower())
+    if found is None or (found[3] and not found[2]):
+        raise ConfigError(f"--memory is {text!r}; write it like 512MiB, 1.5GB or 2g.")
+    power = " kmgt".index(found[2] or " ")
+    return int(float(found[1]) * (1024 if found[3] else 1000) ** power)

@@ -36,17 +36,21 @@ def print_json(value: Any) -> None:
 
 
 def table(
-    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers_from: int = 1
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    numbers_from: int = 1,
+    words: Sequence[int] = (),
 ) -> Table:
-    """A table whose columns from `numbers_from` on are right aligned; labels are never read as markup."""
+    """A table whose columns from `numbers_from` on are right aligned, but for `words`; labels are no markup."""
     from rich.table import Table
     from rich.text import Text
 
     result = Table(title=Text(title), title_justify="left", title_style="bold", header_style="bold")
     for position, column in enumerate(columns):
-        result.add_column(
-            Text(column), justify="right" if position >= numbers_from else "left", overflow="fold"
-        )
+        right = position >= numbers_from and position not in words
+        result.add_column(Text(column), justify="right" if right else "left", overflow="fold")
     for row in rows:
         result.add_row(*(Text(str(cell)) for cell in row))
     return result
