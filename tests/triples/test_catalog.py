@@ -5,6 +5,7 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from contextpool.errors import ChecksumError, ConfigError, DataError, UnknownNameError
@@ -15,7 +16,6 @@ from contextpool.triples.catalog import (
     GraphCounts,
     benchmark_names,
     cache_folder,
-    count,
     data_folders,
     entries,
     file_paths,
@@ -24,6 +24,8 @@ from contextpool.triples.catalog import (
     locate,
     verify,
 )
+from contextpool.triples.dataset import Dataset
+from contextpool.triples.store import Triples, union
 from support import benchmark_folder
 
 TINY = {
@@ -335,3 +337,30 @@ def test_no_file_holds_a_triple_twice_and_few_pairs_of_graphs_share_an_entity(be
         "grail/nell_v3": 3,
         "grail/nell_v4": 1,
     }
+
+
+def count(dataset: Dataset) -> tuple[GraphCounts, GraphCounts | None]:
+    """The counts of a loaded dataset, training graph and inference graph (None where transductive).
+
+    A query that is also a fact of its graph is counted once, as a fact; no dataset of the catalog has one.
+    """
+    graph, selection = dataset.training_graph, dataset.validation_queries
+    if dataset.inference_valid is None:
+        facts = 0 if dataset.facts is None else len(dataset.facts)
+        return graph_counts(graph, selection, dataset.inference_test, facts), None
+    training = graph_counts(graph, dataset.training_queries, selection)
+    return training, graph_counts(dataset.inference_graph, dataset.inference_valid, dataset.inference_test)
+
+
+def graph_counts(graph: Triples, valid: Triples, test: Triples, facts: int = 0) -> GraphCounts:
+    """Labels are counted where they occur: a vocabulary may hold those of the other graph too."""
+    with_valid = union([graph, valid])
+    with_test = union([with_valid, test])
+    return GraphCounts(
+        entities=len(np.unique(with_test.ids[:, [0, 2]])),
+        relations=len(np.unique(with_test.ids[:, 1])),
+        train=len(graph) - facts,
+        valid=len(with_valid) - len(graph),
+        test=len(with_test) - len(with_valid),
+        facts=facts,
+    )

@@ -15,15 +15,12 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-import numpy as np
-
 from contextpool.errors import ChecksumError, ConfigError, DataError, UnknownNameError
 from contextpool.triples.dataset import Dataset
 from contextpool.triples.formats import OnUnknown, load_folder
 from contextpool.triples.reader import Tell
 from contextpool.triples.sources.address import find_address
 from contextpool.triples.split import source_dataset
-from contextpool.triples.store import Triples, union
 
 GRAIL_NAMES = tuple(
     f"{family}_v{version}" for family in ("WN18RR", "fb237", "nell") for version in range(1, 5)
@@ -93,7 +90,7 @@ class CatalogEntry:
     files: tuple[CatalogFile, ...] = ()
     """Empty for the embedded graph."""
     training: GraphCounts | None = None
-    """Expected counts; None for the embedded graph, which `count` counts once it is loaded."""
+    """Expected counts; None for the embedded graph."""
     inference: GraphCounts | None = None
     """Expected counts of the second graph; None where the setting is transductive or embedded."""
 
@@ -218,7 +215,7 @@ def verify(entry: CatalogEntry) -> list[str]:
     """What is wrong with the entry's files on this machine, a line each; empty where all is well."""
     root = _root_of(entry)
     if root is None:
-        return [_not_here(entry)]
+        return [not_here(entry)]
     return [problem for file in entry.files if (problem := file_problem(root, file))]
 
 
@@ -255,10 +252,14 @@ def load_dataset(
     entry = find(str(name_or_folder))
     located = locate(entry)
     if located is None:
-        raise DataError(_not_here(entry))
+        raise DataError(not_here(entry))
     problems = verify(entry)
     if problems:
-        raise ChecksumError(_changed(entry, located, problems))
+        raise ChecksumError(
+            f"dataset {entry.name!r}: {len(problems)} of {len(entry.files)} files are not the published ones: "
+            f"{'; '.join(problems)}. Remove them and run `contextpool data fetch {entry.name}`, or load your own "
+            f"version by its path: {located}."
+        )
     return load_folder(located, name=entry.name, on_unknown=on_unknown)
 
 
@@ -281,7 +282,8 @@ def is_named(text: str | Path) -> bool:
     return any(entry.name == text for entry in entries())
 
 
-def _not_here(entry: CatalogEntry) -> str:
+def not_here(entry: CatalogEntry) -> str:
+    """What to tell who asks for a dataset that is not on this machine."""
     if entry.embedded:
         return f"dataset {entry.name!r} should be part of the package and is not. Install contextpool again."
     looked_in = "; ".join(f"{folder} ({_lack(entry, folder)})" for folder in data_folders())
@@ -296,38 +298,3 @@ def _lack(entry: CatalogEntry, folder: Path) -> str:
         return "no such folder"
     first, *others = missing_files(entry, folder)
     return f"lacks {first}" + (f" and {len(others)} more" if others else "")
-
-
-def _changed(entry: CatalogEntry, located: Path, problems: list[str]) -> str:
-    return (
-        f"dataset {entry.name!r}: {len(problems)} of {len(entry.files)} files are not the published ones: "
-        f"{'; '.join(problems)}. Remove them and run `contextpool data fetch {entry.name}`, or load your own "
-        f"version by its path: {located}."
-    )
-
-
-def count(dataset: Dataset) -> tuple[GraphCounts, GraphCounts | None]:
-    """The counts of a loaded dataset, training graph and inference graph (None where transductive).
-
-    A query that is also a fact of its graph is counted once, as a fact; no dataset of the catalog has one.
-    """
-    graph, selection = dataset.training_graph, dataset.validation_queries
-    if dataset.inference_valid is None:
-        facts = 0 if dataset.facts is None else len(dataset.facts)
-        return _counts(graph, selection, dataset.inference_test, facts), None
-    training = _counts(graph, dataset.training_queries, selection)
-    return training, _counts(dataset.inference_graph, dataset.inference_valid, dataset.inference_test)
-
-
-def _counts(graph: Triples, valid: Triples, test: Triples, facts: int = 0) -> GraphCounts:
-    """Labels are counted where they occur: a vocabulary may hold those of the other graph too."""
-    with_valid = union([graph, valid])
-    with_test = union([with_valid, test])
-    return GraphCounts(
-        entities=len(np.unique(with_test.ids[:, [0, 2]])),
-        relations=len(np.unique(with_test.ids[:, 1])),
-        train=len(graph) - facts,
-        valid=len(with_valid) - len(graph),
-        test=len(with_test) - len(with_valid),
-        facts=facts,
-    )

@@ -30,6 +30,7 @@ from contextpool.triples.catalog import (
     cache_folder,
     file_problem,
     locate,
+    not_here,
     sha256_of,
 )
 
@@ -43,7 +44,6 @@ Progress = Callable[[int, int, str], None]
 
 CHUNK_BYTES = 1 << 16
 _BUSY = (408, 425, 429)
-_RANGE_NOT_SATISFIABLE = 416
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,14 @@ def fetch(
     With `offline`, or CONTEXTPOOL_OFFLINE=1, nothing is asked of the network.
     """
     if entry.embedded:
-        return _embedded(entry)
+        embedded = locate(entry)
+        if embedded is None:
+            raise DataError(not_here(entry))
+        return embedded
+    if mirror is not None and urlsplit(mirror).scheme not in ("http", "https"):
+        raise ConfigError(f"fetch.mirror is {mirror!r}; it has to start with http:// or https://.")
     root = cache_folder() if folder is None else Path(folder).expanduser()
-    job = _Job(entry, root, _checked_mirror(mirror), patience or Patience(), progress)
+    job = _Job(entry, root, mirror, patience or Patience(), progress)
     missing = job.missing()
     if missing and (offline or os.environ.get("CONTEXTPOOL_OFFLINE", "0") not in ("", "0")):
         raise OfflineError(
@@ -132,21 +137,6 @@ def fetch(
             for file in missing:
                 _fetch_file(job, file)
     return root / entry.name
-
-
-def _embedded(entry: CatalogEntry) -> Path:
-    folder = locate(entry)
-    if folder is None:
-        raise DataError(
-            f"dataset {entry.name!r} should be part of the package and is not. Install contextpool again."
-        )
-    return folder
-
-
-def _checked_mirror(mirror: str | None) -> str | None:
-    if mirror is not None and urlsplit(mirror).scheme not in ("http", "https"):
-        raise ConfigError(f"fetch.mirror is {mirror!r}; it has to start with http:// or https://.")
-    return mirror
 
 
 def _is_here(root: Path, file: CatalogFile) -> bool:
@@ -209,20 +199,12 @@ def _complete_from(job: _Job, file: CatalogFile, url: str) -> None:
         part.unlink()  # what was kept may have been the wrong half of it
         _receive_patiently(job, file, url)
     if sha256_of(part) != file.sha256:
-        reason = _difference(part, file)
+        size, found = part.stat().st_size, sha256_of(part)
+        got = f"more than {file.size:,} bytes" if size > file.size else f"{size:,} bytes with sha256 {found}"
         part.unlink()
-        raise _SourceError("wrong", url, reason)
+        wanted = f"{file.size:,} bytes with sha256 {file.sha256}"
+        raise _SourceError("wrong", url, f"got {got}, expected {wanted}")
     part.replace(job.root / file.path)
-
-
-def _difference(part: Path, file: CatalogFile) -> str:
-    size = part.stat().st_size
-    got = (
-        f"more than {file.size:,} bytes"
-        if size > file.size
-        else f"{size:,} bytes with sha256 {sha256_of(part)}"
-    )
-    return f"got {got}, expected {file.size:,} bytes with sha256 {file.sha256}"
 
 
 def _receive_patiently(job: _Job, file: CatalogFile, url: str) -> None:
@@ -278,11 +260,11 @@ def _open(url: str, have: int, timeout_s: float) -> http.client.HTTPResponse:
         untrusted = isinstance(error.reason, ssl.SSLCertVerificationError)
         raise _SourceError("refused" if untrusted else "unreachable", url, error.reason) from None
     except (OSError, http.client.HTTPException) as error:
-        raise _SourceError("broken", url, _words(error)) from None
+        raise _SourceError("broken", url, str(error) or type(error).__name__) from None
 
 
 def _kind_of(status: int) -> Kind:
-    if status == _RANGE_NOT_SATISFIABLE:
+    if status == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
         return "stale"
     return "broken" if status >= 500 or status in _BUSY else "refused"
 
@@ -303,23 +285,18 @@ def _copied(
     """Write the body to the sink, a too long one not to its end; yields how long the file is by now."""
     done = start
     end = size if response.length is None else start + response.length
-    while done <= size and (block := _read(response, url)):
+    while done <= size:
+        try:
+            block = response.read(CHUNK_BYTES)
+        except (OSError, http.client.HTTPException) as error:
+            raise _SourceError("broken", url, str(error) or type(error).__name__) from None
+        if not block:
+            break
         sink.write(block)
         done += len(block)
         yield done
     if done < min(end, size):
         raise _SourceError("broken", url, f"the connection was cut after {done:,} of {end:,} bytes")
-
-
-def _read(response: http.client.HTTPResponse, url: str) -> bytes:
-    try:
-        return response.read(CHUNK_BYTES)
-    except (OSError, http.client.HTTPException) as error:
-        raise _SourceError("broken", url, _words(error)) from None
-
-
-def _words(error: Exception) -> str:
-    return str(error) or type(error).__name__
 
 
 def _failure(job: _Job, file: CatalogFile, errors: list[_SourceError]) -> FetchError:
@@ -334,13 +311,10 @@ def _failure(job: _Job, file: CatalogFile, errors: list[_SourceError]) -> FetchE
         )
     if kinds == {"unreachable"}:
         return OfflineError(f"{what} Is there a network? {by_hand}")
-    return FetchError(f"{what} {_kept(job.part(file), file)}Fetch again later. {by_hand}")
-
-
-def _kept(part: Path, file: CatalogFile) -> str:
-    if not part.exists():
-        return ""
-    return f"{part.stat().st_size:,} of {file.size:,} bytes are kept, and the next fetch goes on from there. "
+    part = job.part(file)
+    if part.exists():
+        what += f" {part.stat().st_size:,} of {file.size:,} bytes are kept, and the next fetch goes on from there."
+    return FetchError(f"{what} Fetch again later. {by_hand}")
 
 
 def _by_hand(job: _Job, missing: list[CatalogFile]) -> str:
