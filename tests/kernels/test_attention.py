@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from contextpool.kernels.attention import edge_attention
+from contextpool.kernels.interface import edge_attention
 from kernels.poison import no_quiet_memory as no_quiet_memory
 from kernels.triton_here import DEVICE, needs_triton
 from learning_worlds import one_thread as one_thread

@@ -10,9 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from contextpool.kernels.layer import next_states
-from contextpool.kernels.reference import FULL, Stream
-from contextpool.kernels.update import UpdateWeights
+from contextpool.kernels.interface import next_states
+from contextpool.kernels.reference import FULL, Stream, UpdateWeights
 from contextpool.pool.propagation import Hop
 from kernels.hops import drawn, random_hop
 from kernels.poison import no_quiet_memory as no_quiet_memory

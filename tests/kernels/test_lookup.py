@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from contextpool.kernels.lookup import edge_values
+from contextpool.kernels.interface import edge_values
 from kernels.poison import no_quiet_memory as no_quiet_memory
 from kernels.triton_here import DEVICE, needs_triton
 from support import amount
@@ -59,7 +59,7 @@ def test_sums_in_a_fixed_order_where_that_is_asked_for(monkeypatch: pytest.Monke
     def in_any_order(*given: Any) -> None:
         raise AssertionError("atomics add in an order that changes")
 
-    monkeypatch.setattr("contextpool.kernels.triton_lookup.edge_values", in_any_order)
+    monkeypatch.setattr("contextpool.kernels.triton_heads.edge_values", in_any_order)
     leaf = torch.randn(2, 3, device=DEVICE, requires_grad=True)
     query, relation = torch.tensor([0, 1, 1], device=DEVICE), torch.tensor([2, 0, 0], device=DEVICE)
     with pytest.raises(AssertionError, match="atomics"):

@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from contextpool.kernels.layer import triton_takes
-from contextpool.kernels.score import node_scores
-from contextpool.kernels.update import UpdateWeights, update_states
+from contextpool.kernels.interface import node_scores, triton_takes
+from contextpool.kernels.reference import UpdateWeights, update_states
 from kernels.poison import no_quiet_memory as no_quiet_memory
 from kernels.triton_here import DEVICE, INTERPRETED, needs_triton
 from learning_worlds import one_thread as one_thread
@@ -195,7 +194,7 @@ def test_the_fused_score_is_the_plain_one(rows: int, dim: int, hidden: int, quer
 
 @needs_triton
 def test_the_mask_of_known_answers() -> None:
-    from contextpool.kernels.known import known_mask
+    from contextpool.kernels.triton_heads import known_mask
 
     entity = torch.tensor([3, 1, 4, 1, 0, 2], dtype=torch.int32, device=DEVICE)
     begin, end = (torch.tensor(values, device=DEVICE) for values in ([0, 3, 6], [3, 6, 6]))

@@ -15,10 +15,16 @@ from torch.nn import functional
 
 from contextpool.context.counts import available_threads
 from contextpool.errors import ConfigError, DataError
-from contextpool.kernels._cpu_backward import Gradients, push_blocks
-from contextpool.kernels._cpu_forward import reduce_blocks
-from contextpool.kernels._cpu_rows import ANY_VIEW, MESSAGE_NUMBER, REDUCTION_NUMBER, Walk
-from contextpool.kernels._cpu_vectors import VECTOR_BYTES
+from contextpool.kernels.cpu_messages import (
+    ANY_VIEW,
+    MESSAGE_NUMBER,
+    REDUCTION_NUMBER,
+    Gradients,
+    Walk,
+    push_blocks,
+    reduce_blocks,
+)
+from contextpool.kernels.cpu_vectors import VECTOR_BYTES
 from contextpool.kernels.reference import FULL, Message, Reduction, Stream, check
 from contextpool.pool._threads import in_threads
 from contextpool.pool.propagation import Hop

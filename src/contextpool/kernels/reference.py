@@ -1,12 +1,13 @@
-"""The definition of `aggregate` in plain torch: the oracle that every fast backend has to equal."""
+"""The definitions in plain torch: what every fast backend has to equal."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from contextpool.errors import ConfigError
@@ -18,6 +19,8 @@ FULL = -1
 """The stream over all edges; stream v >= 0 is over the edges of view v."""
 
 STD_EPSILON = 1e-6
+MIN_SCALE = 1e-2
+"""What a degree scaler is divided by at least."""
 
 
 @dataclass(frozen=True)
@@ -156,3 +159,97 @@ def _extreme(name: str, sent: Tensor, target: Tensor, degree: Tensor, boundary: 
     start = sent.new_full((len(degree), sent.size(1)), -torch.inf if name == "max" else torch.inf)
     found = start.scatter_reduce(0, place, sent, how, include_self=True)
     return found.masked_fill((degree == 0)[:, None], 0.0)
+
+
+@dataclass(frozen=True)
+class UpdateWeights:
+    """The parameters of an update; `scalers` is 3 with PNA's degree scalers, 1 without."""
+
+    own_weight: Tensor  # [D, D]
+    own_bias: Tensor  # [D]
+    received_weight: Sequence[Tensor]  # per stream [scalers * D, reductions * D]
+    norm_weight: Tensor | None  # [D]
+    norm_bias: Tensor | None  # [D]
+    log_degree: Tensor  # [] PNA's constant, the training graph's
+    scalers: int
+    norm_eps: float = 1e-5
+
+    @classmethod
+    def of(
+        cls, own: nn.Linear, received: Sequence[nn.Linear], norm: nn.Module, log_degree: Tensor, scalers: int
+    ) -> UpdateWeights:
+        """From the modules of a layer; a norm that is no `LayerNorm` is none."""
+        weights = [linear.weight for linear in received]
+        if isinstance(norm, nn.LayerNorm):
+            return cls(own.weight, own.bias, weights, norm.weight, norm.bias, log_degree, scalers, norm.eps)
+        return cls(own.weight, own.bias, weights, None, None, log_degree, scalers)
+
+
+def update_states(
+    state: Tensor,
+    results: Sequence[Tensor],
+    degrees: Sequence[Tensor],
+    weights: UpdateWeights,
+    *,
+    short_cut: bool,
+) -> Tensor:
+    """[num_sources, D], per stream [M, reductions, D] and degrees [M] -> relu(norm(update)) (+ state), [M, D].
+
+    The update is own(state) plus, for every stream, received(result); with scalers its three parts are taken as
+    they are, times log(degree) / log_degree, and divided by that. Nodes that are reached only now have state 0.
+    """
+    before = functional.pad(state, (0, 0, 0, len(results[0]) - len(state)))
+    update = functional.linear(before, weights.own_weight, weights.own_bias)
+    for matrix, result, degree in zip(weights.received_weight, results, degrees, strict=True):
+        update = update + _scaled(functional.linear(result.flatten(1), matrix), degree, weights)
+    if weights.norm_weight is not None:
+        shape = weights.norm_weight.shape
+        update = functional.layer_norm(
+            update, shape, weights.norm_weight, weights.norm_bias, weights.norm_eps
+        )
+    after = torch.relu(update)
+    return after + before if short_cut else after
+
+
+def _scaled(projected: Tensor, degree: Tensor, weights: UpdateWeights) -> Tensor:
+    """PNA's degree scalers are numbers per node: scaling the projection equals projecting scaled copies."""
+    if weights.scalers == 1:
+        return projected
+    plain, amplified, damped = projected.chunk(3, dim=1)
+    scale = (degree.clamp(min=1).log() / weights.log_degree).to(projected.dtype)[:, None]
+    return plain + scale * amplified + damped / scale.clamp(min=MIN_SCALE)
+
+
+def edge_values(table: Tensor, query: Tensor, relation: Tensor) -> Tensor:
+    """[K] `table[query, relation]` of a table [B, R], for `query` and `relation` [K]."""
+    return table.reshape(-1).index_select(0, query * table.size(1) + relation)
+
+
+def edge_attention(
+    by_node: Tensor,
+    by_relation: Tensor,
+    last: Tensor,
+    last_bias: Tensor,
+    source: Tensor,
+    relation: Tensor,
+    query: Tensor,
+) -> Tensor:
+    """RED-GNN's attention [K]: sigmoid(last . relu(by_node[source] + by_relation[query, relation]) + last_bias).
+
+    `by_node` is [M, A], `by_relation` [B, R, A], `last` [1, A], `last_bias` [1]; `source`, `relation` and `query` [K].
+    """
+    place = query * by_relation.size(1) + relation
+    hidden = by_node.index_select(0, source) + by_relation.flatten(0, 1).index_select(0, place)
+    return torch.sigmoid(functional.linear(torch.relu(hidden), last, last_bias).squeeze(1))
+
+
+def node_scores(
+    state: Tensor, by_query: Tensor, node_query: Tensor, weight: Tensor, last: Tensor, last_bias: Tensor
+) -> Tensor:
+    """The scoring head, scores [M]: last . relu(weight state + by_query[node_query]) + last_bias.
+
+    `state` is [M, D], `by_query` [B, H] (the query's part of the first product, the same for all its nodes),
+    `node_query` [M], `weight` [H, D], `last` [1, H], `last_bias` [1].
+    """
+    hidden = functional.linear(state, weight) + by_query.index_select(0, node_query)
+    return functional.linear(torch.relu(hidden), last, last_bias).squeeze(1).float()

@@ -1,4 +1,4 @@
-"""`aggregate` on CUDA: every message made once forward, once backward, no tensor of the size [edges, D].
+"""`aggregate` and `next_states` on CUDA: messages are made once forward and once backward, and never stored.
 
 Backward adds with atomics, in changing order; where `torch.use_deterministic_algorithms(True)` is set it sums
 groups of edges in a fixed order instead, which costs about twice the time.
@@ -16,10 +16,18 @@ from torch.autograd.function import once_differentiable
 from triton import cdiv, next_power_of_2
 
 from contextpool.errors import ConfigError
-from contextpool.kernels import _triton_aggregate as kernels
-from contextpool.kernels import _triton_in_order as in_order
-from contextpool.kernels import _triton_tiles as tiles
-from contextpool.kernels._tensors import (
+from contextpool.kernels.reference import (
+    FULL,
+    STD_EPSILON,
+    Message,
+    Reduction,
+    Stream,
+    UpdateWeights,
+    check,
+)
+from contextpool.kernels.triton_messages import aggregate_backward_in_order
+from contextpool.kernels.triton_rows import aggregate_backward, aggregate_forward
+from contextpool.kernels.triton_tensors import (
     aside,
     contiguous,
     like_inputs,
@@ -27,7 +35,8 @@ from contextpool.kernels._tensors import (
     stack_of,
     stacked,
 )
-from contextpool.kernels.reference import FULL, STD_EPSILON, Message, Reduction, Stream, check
+from contextpool.kernels.triton_tiles import backward_tiles, forward_tiles
+from contextpool.kernels.triton_update import Parameters, Update
 from contextpool.pool.propagation import HUB_EDGES, Hop
 
 MESSAGES = {"distmult": 0, "transe": 1, "rotate": 2}
@@ -36,8 +45,8 @@ TILE = 128
 TILE_REGISTERS = 80
 """A thread of such a warp may hold: with fewer more warps fit, and what does not is kept nearby."""
 TILE_PROGRAMS = 128 * 132
-"""At most, for 132 multiprocessors, each with every so-manieth tile: more than are at work at once, to even out, and
-not so many that starting those that find no tile takes long."""
+"""Programs at most, 128 for each of 132 multiprocessors; program p takes the tiles p, p + TILE_PROGRAMS, ... More
+programs than run at once even out the work; too many would take long to start only to find no tile."""
 MAX_DIM = 512
 NO_LIMIT = 2**31 - 1
 Gradients = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
@@ -199,7 +208,7 @@ class Launch:
         degree = torch.empty(*size, dtype=torch.int64, device=state.device)
         extremes = keep_ties and bool({"max", "min"} & set(self.reductions))
         ties = torch.empty(*size, 2, self.dim, dtype=torch.int16, device=state.device) if extremes else degree
-        for kernel, targets, how in self._launches(kernels.aggregate_forward, tiles.forward_tiles):
+        for kernel, targets, how in self._launches(aggregate_forward, forward_tiles):
             kernel(
                 state, weight, hop.row_start, hop.edge_source, hop.edge_relation, hop.edge_views,
                 state if edge_weight is None else edge_weight, hop.node_query,
@@ -216,7 +225,7 @@ class Launch:
         grads = self._no_gradients(values, onto)
         if torch.are_deterministic_algorithms_enabled():
             return self._backward_in_order(values, grads)
-        for kernel, targets, how in self._launches(kernels.aggregate_backward, tiles.backward_tiles):
+        for kernel, targets, how in self._launches(aggregate_backward, backward_tiles):
             self._add_gradients(kernel, targets, how, values, grads)
         return grads
 
@@ -262,7 +271,7 @@ class Launch:
         heads = 0 if boundary is None else min(hop.num_targets, len(boundary))
         if heads:
             how = self.every_row | {"TO_EDGES": False}
-            self._add_gradients(kernels.aggregate_backward[(heads,)], self.stream_view, how, values, grads)
+            self._add_gradients(aggregate_backward[(heads,)], self.stream_view, how, values, grads)
         to_state = torch.zeros_like(grad_state)
         self._sum_groups(values, hop.edge_source.long(), hop.num_sources, to_state, grad_edge, by_source=True)
         grad_state += to_state
@@ -292,7 +301,7 @@ class Launch:
         numbers = torch.arange(num_groups + 1, device=group.device)
         start = torch.searchsorted(ordered, numbers)
         other = torch.zeros_like(result) if self.shape["MESSAGE"] == MESSAGES["rotate"] else result
-        in_order.aggregate_backward_in_order[(num_groups,)](
+        aggregate_backward_in_order[(num_groups,)](
             grad, state, weight, start, order, hop.edge_source, hop.edge_target, hop.edge_relation, hop.edge_views,
             state if edge_weight is None else edge_weight, hop.node_query, self.stream_view, out, degree, ties,
             result, other, result if grad_edge is None else grad_edge,
@@ -302,6 +311,71 @@ class Launch:
         )  # fmt: skip
         if other is not result:
             result += other.roll(self.dim // 2, dims=-1)
+
+
+def next_states(
+    hop: Hop,
+    state: Tensor,
+    streams: list[Stream],
+    weights: UpdateWeights,
+    *,
+    message: Message,
+    reductions: tuple[Reduction, ...],
+    boundary: Tensor | None,
+    edge_weight: Tensor | None,
+    short_cut: bool,
+) -> Tensor:
+    """See `interface.next_states`. The state has one gradient, so nobody adds up two that are as long as the states."""
+    launch = Launch(hop, state, streams, message, reductions, boundary, edge_weight)
+    shape = (len(streams), hop.num_targets, launch.num_out, state.size(1))
+    update = Update(weights, shape, launch.sizes, short_cut=short_cut)
+    bf16 = torch.is_autocast_enabled(state.device.type)
+    dtype = torch.bfloat16 if bf16 else torch.float32
+    learned = (state, weight_of(streams), boundary, edge_weight, *Parameters.of(weights))
+    result: Tensor = _Layer.apply(*learned, launch, update, dtype, needs_gradients(learned))
+    return result
+
+
+class _Layer(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        state: Tensor,
+        weight: Tensor,
+        boundary: Tensor | None,
+        edge_weight: Tensor | None,
+        received_weight: Tensor,
+        own_weight: Tensor,
+        own_bias: Tensor,
+        norm_weight: Tensor | None,
+        norm_bias: Tensor | None,
+        launch: Launch,
+        update: Update,
+        dtype: torch.dtype,
+        keep: bool,
+    ) -> Tensor:
+        sent = state.contiguous(), weight.contiguous(), contiguous(boundary), contiguous(edge_weight)
+        out, degree, ties = launch.forward(*sent, keep_ties=keep)
+        parameters = Parameters(received_weight.contiguous(), own_weight, own_bias, norm_weight, norm_bias)
+        result, before_norm = update.forward(parameters, sent[0], out, degree, dtype, keep=keep)
+        ctx.launch, ctx.update = launch, update
+        ctx.save_for_backward(*sent, out, degree, ties, before_norm, *parameters)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        launch: Launch = ctx.launch
+        update: Update = ctx.update
+        *aggregated, before_norm = ctx.saved_tensors[:8]
+        state, out, degree = aggregated[0], aggregated[4], aggregated[5]
+        parameters = Parameters(*ctx.saved_tensors[8:])
+        rows = update.backward(parameters, grad, state, out, degree, before_norm)
+        with aside(grad.device) as second_stream:
+            with second_stream:  # it reads long tables, while aggregation gathers
+                to_parameters = update.backward_of_parameters(parameters, rows, state, out, degree)
+            gradients = launch.backward(Values(rows.to_received, *aggregated), onto=rows.to_state)
+        return *like_inputs(gradients, aggregated), *to_parameters, None, None, None, None
 
 
 _NAMES = ("sum", "mean", "max", "min", "std")

@@ -12,10 +12,7 @@ from torch.nn import functional
 from contextpool.context.config import ContextConfig
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
-from contextpool.kernels.interface import Reduction
-from contextpool.kernels.layer import next_states, triton_takes
-from contextpool.kernels.score import node_scores
-from contextpool.kernels.update import UpdateWeights
+from contextpool.kernels.interface import Reduction, UpdateWeights, next_states, node_scores, triton_takes
 from contextpool.models.base import LinkPredictor, multi_layer_perceptron, padded, scatter_scores
 from contextpool.models.relation_encoder import RelationEncoder, vectors_of
 from contextpool.models.streams import ContextStreams

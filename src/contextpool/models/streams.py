@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from contextpool.context.config import ContextConfig
-from contextpool.kernels.interface import FULL, Stream
-from contextpool.kernels.lookup import edge_values
+from contextpool.kernels.interface import FULL, Stream, edge_values
 from contextpool.pool.batch import QueryBatch
 from contextpool.pool.candidates import FEATURES
 from contextpool.pool.propagation import Hop

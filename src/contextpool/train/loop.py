@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from contextpool.errors import CheckpointError, NonFiniteError
+from contextpool.kernels.backend import has_triton
 from contextpool.models.base import LinkPredictor
-from contextpool.pool._backend import has_triton
 from contextpool.pool.batch import BatchBuilder, QueryBatch
 from contextpool.processes import Processes
 from contextpool.train.config import TrainConfig

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from contextpool.pool._backend import has_triton
+from contextpool.kernels.backend import has_triton
 from contextpool.train.queries import TrainingQueries
 
 Loss = Literal["softmax", "bce"]
@@ -21,7 +21,7 @@ MASKED = -1e9
 def without_known(scores: Tensor, batch: TrainingQueries) -> Tensor:
     """Scores [B, N] with the other known answers out of the competition."""
     if scores.device.type == "cuda" and has_triton():
-        from contextpool.kernels.known import known_mask  # loaded where it is needed
+        from contextpool.kernels.triton_heads import known_mask  # loaded where it is needed
 
         known = batch.known
         mask = known_mask(known.begin, known.end, known.entity, batch.answer, scores.size(1))

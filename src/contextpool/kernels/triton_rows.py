@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from contextpool.kernels._triton_messages import (
+from contextpool.kernels.triton_messages import (
     _absorbed,
     _coefficients,
     _composed,

@@ -2,7 +2,7 @@
 
 Nothing is reduced across threads and results leave as they lie, so a short row costs little more than its messages.
 Programs take targets in the order of `Hop.order`, which puts rows of like length side by side; rows of more than
-`longest` edges are left to `_triton_aggregate`. Names and shapes as there. Every stream has programs of its own: in one
+`longest` edges are left to `triton_rows`. Names and shapes as there. Every stream has programs of its own: in one
 pass they would share what they gather, but hold so many numbers that fewer warps fit, which is slower.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from contextpool.kernels._triton_messages import (
+from contextpool.kernels.triton_messages import (
     _absorbed,
     _coefficients,
     _composed,
