@@ -22,8 +22,8 @@ import numba
 import torch
 from torch import Tensor
 
+from contextpool.kernels.hop import Hop
 from contextpool.kernels.interface import FULL, Backend, Reduction, Stream, aggregate
-from contextpool.pool.propagation import Hop
 
 NODES, EDGES, DIRECTED = 4_707, 54_400, 438
 PNA: tuple[Reduction, ...] = ("mean", "max", "min", "std")

@@ -27,7 +27,7 @@ from contextpool import experiment
 from contextpool.context.config import ContextConfig
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import DirectedQueries
-from contextpool.pool.capped import order_of
+from contextpool.pool.frontier import order_of
 from contextpool.predict import Predictor
 from contextpool.predict.asking import best_places, known_answers
 from contextpool.predict.frontier import Frontier

@@ -6,14 +6,12 @@
 asked as queries over 3 hops with min_precision 0.1, each hidden from itself. Everything that does not depend
 on the query is prepared beforehand, for all alike. The literal version runs on the first --literal queries
 only; its time per query is scaled to the mean number of edges of all of them. No time is reported before the
-results have been found equal: every backend against the literal version on its queries, and the backends
-against one another on all.
+results have been found equal on the queries of the literal version.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import platform
 import time
@@ -22,17 +20,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numba
 import numpy as np
 import torch
 
-from contextpool.context.neighbors import MaskSelector
+from contextpool.context.neighbors import MaskSelector, mine_context
 from contextpool.graph.graph import Graph
 from contextpool.graph.relation_sets import relation_sets
 from contextpool.graph.relations import inverse
-from contextpool.pool._backend import Backend
-from contextpool.pool.edge_set import PooledBatch
-from contextpool.pool.expand import expand
-from contextpool.pool.hidden import HiddenEdges
+from contextpool.pool.expand import PooledBatch, expand
+from contextpool.pool.hide import HiddenEdges
 from contextpool.triples.store import Triples
 
 IdTriple = tuple[int, int, int]
@@ -59,11 +56,8 @@ def mined_mask(graph: Graph) -> np.ndarray:
     both = members.T @ (members * sets.weight[:, None])
     mask = both / np.maximum(both.diagonal(), 1) > MIN_PRECISION
     np.fill_diagonal(mask, False)
-    if importlib.util.find_spec("numba"):
-        from contextpool.context.neighbors import mine_context
-
-        same = (mine_context(graph, MIN_PRECISION).mask == mask).all()
-        require(bool(same), "mine_context and Definition 5 disagree")
+    same = (mine_context(graph, MIN_PRECISION).mask == mask).all()
+    require(bool(same), "mine_context and Definition 5 disagree")
     return mask
 
 
@@ -106,14 +100,11 @@ class Queries:
     graph: Graph
     edge: torch.Tensor  # [B]
 
-    def pool(self, selector: MaskSelector, backend: Backend) -> PooledBatch:
+    def pool(self, selector: MaskSelector) -> PooledBatch:
         """What is timed: hiding and walking."""
         hidden = HiddenEdges.one_per_query(self.graph, self.edge)
         head, relation = self.graph.edge_head[self.edge], self.graph.edge_relation[self.edge]
-        return expand(self.graph, selector, head, relation, NUM_HOPS, hidden, backend=backend)
-
-    def to(self, device: str) -> Queries:
-        return Queries(self.graph.to(device), self.edge.to(device))
+        return expand(self.graph, selector, head, relation, NUM_HOPS, hidden)
 
     def triples(self, number: int) -> list[IdTriple]:
         """The query's own edge, then its inverse."""
@@ -137,13 +128,13 @@ def run_literal(literal: LiteralPooling, queries: Queries, count: int) -> tuple[
         for own, back in asked:
             literal.pool(own[0], own[1], {own, back})
 
-    return seconds_of(run, lambda: None, repeats=2) / count, found
+    return seconds_of(run, repeats=2) / count, found
 
 
 def check_against_literal(batch: PooledBatch, queries: Queries, expected: Hops) -> None:
     for number, hops in enumerate(expected):
         found = [set(edge_triples(queries.graph, edges)) for edges in batch.for_query(number)]
-        require(found == hops, f"query {number}: the backend and the literal algorithm disagree")
+        require(found == hops, f"query {number}: the compiled walk and the literal algorithm disagree")
 
 
 def require(holds: bool, otherwise: str) -> None:
@@ -151,44 +142,14 @@ def require(holds: bool, otherwise: str) -> None:
         raise SystemExit(otherwise)
 
 
-def check_equal(batch: PooledBatch, other: PooledBatch) -> None:
-    for one, two in zip(batch.hops, other.hops, strict=True):
-        same_queries = torch.equal(one.edge_query.cpu(), two.edge_query.cpu())
-        require(same_queries and torch.equal(one.edge.cpu(), two.edge.cpu()), "the backends disagree")
-
-
-def seconds_of(
-    task: Callable[[], object], synchronize: Callable[[], object], repeats: int = REPEATS
-) -> float:
+def seconds_of(task: Callable[[], object], repeats: int = REPEATS) -> float:
     """The best of several runs, after one to warm up."""
     seconds = []
     for _ in range(1 + repeats):
-        synchronize()
         started = time.perf_counter()
         task()
-        synchronize()
         seconds.append(time.perf_counter() - started)
     return min(seconds[1:])
-
-
-def measured_backends(
-    queries: Queries, threads: int
-) -> dict[str, tuple[Queries, Backend, Callable[[], object]]]:
-    """What this machine can run: (queries on its device, backend, how to wait for it)."""
-    backends: dict[str, tuple[Queries, Backend, Callable[[], object]]] = {}
-    if importlib.util.find_spec("numba"):
-        import numba
-
-        numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
-        backends[f"cpu, {numba.get_num_threads()} threads"] = (queries, "cpu", lambda: None)
-    else:
-        print("numba is not installed: the CPU backend is not measured")
-    if torch.cuda.is_available():
-        name = f"torch on {torch.cuda.get_device_name()}"
-        backends[name] = (queries.to("cuda"), "torch", torch.cuda.synchronize)
-    else:
-        print("no CUDA device: the torch backend is checked, not measured")
-    return backends
 
 
 def main() -> None:
@@ -206,14 +167,13 @@ def main() -> None:
     queries = Queries(graph, torch.randint(graph.num_edges, (options.queries,), generator=generator))
     rows, expected = measure_literal(queries, mask, min(options.literal, options.queries))
     selector = MaskSelector(graph.relation_vocabulary, mask)
-    batch = check_on_cpu(queries, selector, expected)
+    numba.set_num_threads(min(options.threads, numba.config.NUMBA_NUM_THREADS))
+    batch = queries.pool(selector)
+    check_against_literal(batch, queries, expected)
     scale = mean_size(batch, batch.num_queries) / mean_size(batch, len(expected))
     rows = {name: scale * seconds for name, seconds in rows.items()}
-    for name, (asked, backend, synchronize) in measured_backends(queries, options.threads).items():
-        check_against_literal(asked.pool(selector, backend), asked, expected)
-        check_equal(asked.pool(selector, backend), batch)
-        task = partial(asked.pool, selector, backend)
-        rows[name] = seconds_of(task, synchronize) / options.queries
+    seconds = seconds_of(partial(queries.pool, selector))
+    rows[f"compiled, {numba.get_num_threads()} threads"] = seconds / options.queries
     report(graph, batch, len(expected), rows)
 
 
@@ -226,13 +186,6 @@ def measure_literal(queries: Queries, mask: np.ndarray, count: int) -> tuple[dic
         f"literal, {count} queries": seconds,
         f"literal, each arrival once, {count} queries": faster,
     }, hops
-
-
-def check_on_cpu(queries: Queries, selector: MaskSelector, expected: Hops) -> PooledBatch:
-    """The torch backend runs everywhere, so it is checked everywhere."""
-    batch = queries.pool(selector, "torch")
-    check_against_literal(batch, queries, expected)
-    return batch
 
 
 def mean_size(batch: PooledBatch, count: int) -> float:

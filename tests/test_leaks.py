@@ -24,7 +24,7 @@ from contextpool.graph.relations import RelationVocabulary
 from contextpool.models.base import LinkPredictor
 from contextpool.pool.batch import BatchBuilder, QueryBatch
 from contextpool.pool.expand import expand
-from contextpool.pool.hidden import HiddenEdges
+from contextpool.pool.hide import HiddenEdges
 from contextpool.pool.propagation import build_propagation
 from contextpool.train.config import TrainConfig
 from contextpool.train.loop import Trainer

@@ -13,8 +13,7 @@ from contextpool.context.counts import Statistics
 from contextpool.graph.graph import Graph
 from contextpool.models.base import LinkPredictor
 from contextpool.pool.batch import BatchBuilder
-from contextpool.pool.dropout import EdgeDropout
-from contextpool.pool.hidden import HiddenEdges
+from contextpool.pool.hide import EdgeDropout, HiddenEdges
 from learning_worlds import ask, new_model, random_graph, without_fact
 from learning_worlds import one_thread as one_thread
 from support import amount

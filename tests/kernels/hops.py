@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from contextpool.kernels.hop import Hop
 from contextpool.kernels.reference import FULL, STD_EPSILON, Stream
-from contextpool.pool.propagation import Hop
 
 REDUCTIONS = ("sum", "mean", "max", "min", "std")
 

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from contextpool.errors import ConfigError, DataError
 from contextpool.kernels import cpu, interface, reference
+from contextpool.kernels.hop import Hop, LaunchPlan
 from contextpool.kernels.interface import Backend, chosen_backend, use_backend
 from contextpool.kernels.reference import FULL, Message, Stream
-from contextpool.pool.propagation import Hop
 from kernels.hops import REDUCTIONS, hop_of, random_hop
 from kernels.poison import no_quiet_memory as no_quiet_memory
 from kernels.triton_here import DEVICE, INTERPRETED, needs_triton
@@ -152,7 +152,8 @@ def with_order(hop: Hop, seed: int) -> Hop:
     """Any order of the targets will do."""
     order = torch.randperm(hop.num_targets, generator=torch.Generator().manual_seed(seed)).int()
     device = hop.edge_source.device
-    return replace(hop, order=order.to(device), hubs=torch.zeros(0, dtype=torch.int32, device=device))
+    none = torch.zeros(0, dtype=torch.int32, device=device)
+    return replace(hop, plan=LaunchPlan(hop.sizes, order.to(device), none))
 
 
 def check_close(case: Case, fast: Case, backend: Backend, dtype: torch.dtype, seed: int) -> None:

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from contextpool.kernels.hop import Hop, LaunchPlan
 from contextpool.kernels.interface import next_states
 from contextpool.kernels.reference import FULL, Stream, UpdateWeights
-from contextpool.pool.propagation import Hop
 from kernels.hops import drawn, random_hop
 from kernels.poison import no_quiet_memory as no_quiet_memory
 from kernels.triton_here import DEVICE, needs_triton
@@ -35,10 +35,10 @@ def on_device(hop: Hop, how: str) -> Hop:
         edge_relation=hop.edge_relation.int().to(DEVICE),
         edge_views=hop.edge_views.to(DEVICE),
         node_query=hop.node_query.to(DEVICE),
-        order=order.to(DEVICE),
-        hubs=hubs.to(DEVICE),
     )
-    return replace(here, order=None, hubs=None) if how == "by row" else here
+    if how == "by row":
+        return here
+    return replace(here, plan=LaunchPlan(here.sizes, order.to(DEVICE), hubs.to(DEVICE)))
 
 
 def inputs(hop: Hop, seed: int, streams: int) -> dict[str, Tensor]:

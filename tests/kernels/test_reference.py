@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from contextpool.errors import ConfigError
+from contextpool.kernels.hop import Hop
 from contextpool.kernels.interface import aggregate as aggregate_by_interface
 from contextpool.kernels.reference import FULL, Message, Stream, aggregate
-from contextpool.pool.propagation import Hop
 from kernels.hops import REDUCTIONS, hop_of, literal_aggregate, random_hop
 from learning_worlds import one_thread as one_thread
 from support import SOAK, amount

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from contextpool.kernels.hop import Hop, LaunchPlan
 from contextpool.kernels.reference import FULL, Stream
 from contextpool.kernels.reference import aggregate as reference_aggregate
-from contextpool.pool.propagation import Hop
 from kernels.hops import drawn, random_hop
 from kernels.poison import no_quiet_memory as no_quiet_memory
 from kernels.triton_here import DEVICE, needs_triton
@@ -78,7 +78,11 @@ def test_hubs_have_programs_of_their_own(monkeypatch: pytest.MonkeyPatch) -> Non
         longest += len(many)
         hubs = torch.cat([many, torch.tensor([10**6])]).int().to(DEVICE)
         order = torch.sort(hop.row_start.diff(), descending=True).indices.int().to(DEVICE)
-        check(hop, inputs(hop, seed), replace(on_device(hop), hubs=hubs, order=order))
+        check(
+            hop,
+            inputs(hop, seed),
+            replace(on_device(hop), plan=LaunchPlan(hop.sizes.to(DEVICE), order, hubs)),
+        )
     assert longest > CASES // 2
 
 
@@ -87,17 +91,17 @@ def test_targets_that_are_only_room_are_left_alone() -> None:
     for seed, hop in cases(100):
         here = on_device(hop)
         junk = torch.full((hop.num_targets,), 7, device=DEVICE)
-        roomy = replace(
+        padded = replace(
             here,
             num_targets=2 * hop.num_targets,
             row_start=torch.cat([here.row_start, junk]),
             node_query=torch.cat([here.node_query, torch.zeros_like(junk)]),
-            sizes=torch.tensor([hop.num_sources, hop.num_targets], device=DEVICE),
+            plan=LaunchPlan(hop.sizes.to(DEVICE)),
         )
-        check(hop, inputs(hop, seed), roomy, hop.num_targets)
+        check(hop, inputs(hop, seed), padded, hop.num_targets)
         order = torch.cat([torch.arange(hop.num_targets).flip(0), torch.full((hop.num_targets,), 10**6)])
         none = torch.zeros(0, dtype=torch.int32, device=DEVICE)
-        tiled = replace(roomy, order=order.int().to(DEVICE), hubs=none)
+        tiled = replace(padded, plan=LaunchPlan(hop.sizes.to(DEVICE), order.int().to(DEVICE), none))
         check(hop, inputs(hop, seed), tiled, hop.num_targets)
 
 

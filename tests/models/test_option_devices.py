@@ -14,7 +14,7 @@ from contextpool.graph.graph import Graph
 from contextpool.models.base import LinkPredictor
 from contextpool.models.nbfnet import NBFNet, NBFNetConfig
 from contextpool.pool.batch import BatchBuilder
-from contextpool.pool.dropout import EdgeDropout
+from contextpool.pool.hide import EdgeDropout
 from contextpool.train.config import TrainConfig
 from contextpool.train.loop import Trainer
 from contextpool.train.queries import TrainingQueries

@@ -17,7 +17,7 @@ from contextpool.models.registry import model_class
 from contextpool.models.streams import CandidateHead, ContextStreams, RelevanceGate, edge_gate
 from contextpool.pool.batch import BatchBuilder, QueryBatch
 from contextpool.pool.expand import expand
-from contextpool.pool.hidden import HiddenEdges
+from contextpool.pool.hide import HiddenEdges
 from contextpool.pool.propagation import Propagation, build_propagation
 from kernels.triton_here import DEVICE, needs_triton
 from learning_worlds import SMALL, ask, every_query, new_model, random_graph, scatter_weights
@@ -211,7 +211,7 @@ def test_views_with_rows_of_their_own_change_nothing(dim: int, views: int) -> No
         model = new_model("nbfnet", graph, context, seed, dim=dim, layers=2)
         edge = torch.arange(0, graph.num_edges, 3)
         found = []
-        for building, computing, device in (("torch", "reference", "cpu"), ("triton", "triton", DEVICE)):
+        for building, computing, device in (("general", "reference", "cpu"), ("triton", "triton", DEVICE)):
             here, moved, asked = copy.deepcopy(model).to(device), graph.to(device), edge.to(device)
             builder = BatchBuilder(moved, 2, context, Statistics.of(graph), backend=building)  # type: ignore[arg-type]
             batch = builder.build(moved.edge_head[asked].long(), moved.edge_relation[asked].long(), asked)

@@ -14,7 +14,7 @@ from contextpool.context.neighbors import MaskSelector, RelationSelector, Select
 from contextpool.graph.graph import Graph
 from contextpool.graph.relation_sets import Words, pack_bits, unpack_bits
 from contextpool.graph.relations import RelationVocabulary
-from contextpool.pool.hidden import HiddenEdges
+from contextpool.pool.hide import HiddenEdges
 from contextpool.triples.labels import Vocabulary
 from contextpool.triples.store import Triples
 

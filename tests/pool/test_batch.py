@@ -15,7 +15,7 @@ from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
 from contextpool.pool.batch import BatchBuilder, QueryBatch
 from contextpool.pool.expand import expand
-from contextpool.pool.hidden import HiddenEdges
+from contextpool.pool.hide import HiddenEdges
 from contextpool.pool.propagation import Propagation, build_propagation
 from contextpool.recipe import context_from
 from learning_worlds import CONTEXTS, every_query, random_graph

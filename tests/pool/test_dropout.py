@@ -11,8 +11,7 @@ from contextpool.context.counts import Statistics
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
 from contextpool.pool.batch import BatchBuilder, QueryBatch
-from contextpool.pool.dropout import EdgeDropout
-from contextpool.pool.hidden import HiddenEdges
+from contextpool.pool.hide import EdgeDropout, HiddenEdges
 from graph.test_hashing import literal as mixed_literally
 from learning_worlds import CONTEXTS, random_graph
 from learning_worlds import one_thread as one_thread

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from functools import reduce
 
 import numba
 import numpy as np
@@ -13,11 +12,9 @@ from contextpool.context.families import mine_families, select_relations
 from contextpool.context.neighbors import MaskSelector, mine_context
 from contextpool.errors import ConfigError, DataError
 from contextpool.graph.graph import Graph
-from contextpool.pool import _walk_cpu
-from contextpool.pool._backend import Backend
-from contextpool.pool.edge_set import EdgeSet, PooledBatch, union_by_sorting
-from contextpool.pool.expand import expand
-from contextpool.pool.hidden import HiddenEdges
+from contextpool.kernels import cpu_walk, threads
+from contextpool.pool.expand import EdgeSet, PooledBatch, expand
+from contextpool.pool.hide import HiddenEdges
 from pool.literal import (
     ArbitrarySelector,
     Case,
@@ -31,17 +28,13 @@ from pool.literal import (
 )
 from support import amount
 
-BACKENDS: tuple[Backend, ...] = ("cpu", "torch")
 CASES = amount(256, 4_000)
 
 
-def run(case: Case, backend: Backend, scratch_bytes: int = 2**20, graph: Graph | None = None) -> PooledBatch:
+def run(case: Case, graph: Graph | None = None) -> PooledBatch:
     graph = graph or case.graph
     hidden = HiddenEdges.from_triples(case.graph, case.hide).to(graph.device)
-    return expand(
-        graph, case.selector, case.query_head, case.query_relation, case.hops, hidden,
-        backend=backend, scratch_bytes=scratch_bytes,
-    )  # fmt: skip
+    return expand(graph, case.selector, case.query_head, case.query_relation, case.hops, hidden)
 
 
 def assert_same(one: EdgeSet, other: EdgeSet) -> None:
@@ -60,27 +53,24 @@ def assert_literal(case: Case, batch: PooledBatch) -> None:
 
 
 @pytest.mark.parametrize("depends_on_entity", [False, True])
-def test_both_backends_equal_the_literal_algorithm(depends_on_entity: bool) -> None:
+def test_equals_the_literal_algorithm(depends_on_entity: bool) -> None:
     edges_seen = 0
     for seed in range(CASES):
         case = random_case(seed, depends_on_entity=depends_on_entity)
-        compiled, tensors = run(case, "cpu"), run(case, "torch")
-        for one, other in zip(compiled.hops, tensors.hops, strict=True):
-            assert_same(one, other)
+        compiled = run(case)
+        for one in compiled.hops:
+            assert one.edge.dtype == one.edge_query.dtype == torch.int32
             assert one.edge_query.tolist() == sorted(one.edge_query.tolist())
         assert_literal(case, compiled)
         edges_seen += sum(len(hop) for hop in compiled.hops[1:])
     assert edges_seen > 10 * CASES  # the cases are not all empty beyond the first hop
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("depends_on_entity", [False, True])
-def test_hiding_equals_walking_the_graph_without_the_hidden(
-    backend: Backend, depends_on_entity: bool
-) -> None:
+def test_hiding_equals_walking_the_graph_without_the_hidden(depends_on_entity: bool) -> None:
     for seed in range(1_000_000, 1_000_000 + CASES // 4):
         case = random_case(seed, depends_on_entity=depends_on_entity)
-        batch = run(case, backend)
+        batch = run(case)
         for query, hide in enumerate(case.hide):
             left = visible_edges(case.triples, hide)
             keep = np.array([triple in left for triple in case.graph.triples], dtype=bool)
@@ -92,37 +82,32 @@ def test_hiding_equals_walking_the_graph_without_the_hidden(
                 case.query_head[one],
                 case.query_relation[one],
                 case.hops,
-                backend=backend,
             )
             found = [labels(case.graph, edges) for edges in batch.for_query(query)]
             assert found == [labels(rest, edges) for edges in alone.for_query(0)]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_mined_contexts_give_what_the_paper_says(backend: Backend) -> None:
+def test_mined_contexts_give_what_the_paper_says() -> None:
     for seed in range(2_000_000, 2_000_000 + CASES // 16):
         case = random_case(seed, depends_on_entity=False)
         for self_policy in ("exclude", "keep"):
             context = mine_context(case.graph, 0.3, 0.2, self=self_policy)
-            _assert_context(case, context, lambda _, query: set(context.neighbors(query)), backend)  # noqa: B023
+            _assert_context(case, context, lambda _, query: set(context.neighbors(query)))  # noqa: B023
         families = mine_families(case.graph, threshold=0.3, sizes=range(1, 4))
-        _assert_context(case, families, lambda have, query: select_relations(families, have, query), backend)  # noqa: B023
+        _assert_context(case, families, lambda have, query: select_relations(families, have, query))  # noqa: B023
 
 
-def _assert_context(case: Case, selector, select, backend: Backend) -> None:  # type: ignore[no-untyped-def]
+def _assert_context(case: Case, selector, select) -> None:  # type: ignore[no-untyped-def]
     mined = Case(case.graph, case.triples, selector, select, case.queries, case.hide, case.hops)
-    assert_literal(mined, run(mined, backend))
+    assert_literal(mined, run(mined))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_an_all_true_mask_gives_the_plain_neighborhood(backend: Backend) -> None:
+def test_an_all_true_mask_gives_the_plain_neighborhood() -> None:
     """Diagonal included: hop l holds every edge that leaves an entity at the end of a walk of l - 1 edges."""
     for seed in range(3_000_000, 3_000_000 + CASES // 8):
         case = random_case(seed, depends_on_entity=False)
         everything = _everything(case.graph)
-        batch = expand(
-            case.graph, everything, case.query_head, case.query_relation, 4, case.hidden, backend=backend
-        )
+        batch = expand(case.graph, everything, case.query_head, case.query_relation, 4, case.hidden)
         for query, (head, _) in enumerate(case.queries):
             edges, ends = visible_edges(case.triples, case.hide[query]), {head}
             for found in batch.for_query(query):
@@ -136,26 +121,16 @@ def _everything(graph: Graph) -> MaskSelector:
     return MaskSelector(graph.relation_vocabulary, np.ones((size, size), dtype=bool))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("depends_on_entity", [False, True])
-def test_the_least_memory_gives_the_same(backend: Backend, depends_on_entity: bool) -> None:
-    """One query at a time, one row of the graph at a time."""
-    for seed in range(4_000_000, 4_000_000 + CASES // 8):
-        case = random_case(seed, depends_on_entity=depends_on_entity)
-        for one, other in zip(run(case, backend).hops, run(case, backend, scratch_bytes=1).hops, strict=True):
-            assert_same(one, other)
-
-
 @pytest.mark.parametrize("depends_on_entity", [False, True])
 def test_threads_give_the_same(monkeypatch: pytest.MonkeyPatch, depends_on_entity: bool) -> None:
     cases = [random_case(seed, depends_on_entity=depends_on_entity) for seed in range(CASES // 8)]
-    alone = [run(case, "cpu", scratch_bytes=2**30) for case in cases]
-    monkeypatch.setattr(_walk_cpu, "LEAST_WORK", -1)
+    alone = [run(case) for case in cases]
+    monkeypatch.setattr(threads, "LEAST_WORK", -1)
     used: list[int] = []
-    in_blocks = _walk_cpu.in_blocks
-    monkeypatch.setattr(_walk_cpu, "in_blocks", lambda *task: used.append(task[2]) or in_blocks(*task))
+    in_blocks = threads.in_blocks
+    monkeypatch.setattr(cpu_walk, "in_blocks", lambda *task: used.append(task[2]) or in_blocks(*task))
     for case, batch in zip(cases, alone, strict=True):
-        together = run(case, "cpu", scratch_bytes=2**30)
+        together = run(case)
         for one, other in zip(batch.hops, together.hops, strict=True):
             assert_same(one, other)
         assert_same(batch.union(), together.union())
@@ -166,31 +141,22 @@ def test_threads_give_the_same(monkeypatch: pytest.MonkeyPatch, depends_on_entit
 def test_a_larger_graph(depends_on_entity: bool) -> None:
     """Thousands of (entity, relation) pairs, tens of relations, hops of thousands of edges."""
     case = larger_case(7, depends_on_entity=depends_on_entity)
-    compiled, tensors, in_parts = (
-        run(case, "cpu"),
-        run(case, "torch"),
-        run(case, "torch", scratch_bytes=5_000),
-    )
+    compiled = run(case)
     assert len(compiled.hops[-1]) > 3_000
-    for one, other, third in zip(compiled.hops, tensors.hops, in_parts.hops, strict=True):
-        assert_same(one, other)
-        assert_same(one, third)
     for query in (0, len(case.queries) - 1):
         found = [labels(case.graph, edges) for edges in compiled.for_query(query)]
         assert found == case.expected(query)
-    assert_same(compiled.union(), reduce(union_by_sorting, compiled.hops))
 
 
 def test_union_holds_each_edge_of_any_hop_once() -> None:
     for seed in range(5_000_000, 5_000_000 + CASES // 8):
         case = random_case(seed, depends_on_entity=False)
-        batch = run(case, "cpu")
+        batch = run(case)
         union = batch.union()
         for query in range(len(case.queries)):
             assert labels(case.graph, union.for_query(query)) == set().union(*case.expected(query))
         assert union.edge_query.tolist() == sorted(union.edge_query.tolist())
         assert int(union.query_start[-1]) == len(union)
-        assert_same(union, reduce(union_by_sorting, batch.hops))
 
 
 CHAIN: list[Triple] = [("a", "r", "b"), ("b", "s", "c"), ("b", "u", "d"), ("c", "u", "a")]
@@ -204,8 +170,7 @@ def _chain_selector(graph: Graph, allowed: dict[str, list[str]]) -> MaskSelector
     return MaskSelector(vocabulary, mask)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_chain_by_hand(backend: Backend) -> None:
+def test_a_chain_by_hand() -> None:
     """a -r-> b arrives at b by r, so b is asked with r^-1, which allows s but not u."""
     graph = Graph.from_triples(CHAIN)
     selector = _chain_selector(graph, {"u": ["r"], "r^-1": ["s"], "s^-1": ["u", "s^-1"]})
@@ -215,23 +180,20 @@ def test_a_chain_by_hand(backend: Backend) -> None:
         torch.tensor([graph.entity_id("a")]),
         torch.tensor([graph.relation_id("u")]),
         3,
-        backend=backend,
     )
     found = [labels(graph, edges) for edges in batch.for_query(0)]
     assert found == [{("a", "r", "b")}, {("b", "s", "c")}, {("c", "u", "a"), ("c", "s^-1", "b")}]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_hops_are_not_cumulative(backend: Backend) -> None:
+def test_hops_are_not_cumulative() -> None:
     """Hop 3 starts from the ends of hop 2 alone: a, reached again over c; b, of hop 1, is not asked again."""
     graph = Graph.from_triples([("a", "r", "b"), ("b", "s", "c")])
     selector = _chain_selector(graph, {"r": ["r"], "r^-1": ["s"], "s^-1": []})
-    batch = expand(graph, selector, torch.tensor([0]), torch.tensor([0]), 3, backend=backend)
+    batch = expand(graph, selector, torch.tensor([0]), torch.tensor([0]), 3)
     assert [len(hop) for hop in batch.hops] == [1, 1, 0]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_relation_that_is_hidden_altogether_changes_the_relation_set(backend: Backend) -> None:
+def test_a_relation_that_is_hidden_altogether_changes_the_relation_set() -> None:
     """NR_h is {r, s}; with its only s hidden it is {r}, and then the selector answers otherwise."""
     graph = graph_of([("h", "r", "x"), ("h", "s", "y")], "hxy", ["r", "s"])
     selector = ArbitrarySelector(graph.relation_vocabulary, seed=0)
@@ -242,21 +204,20 @@ def test_a_relation_that_is_hidden_altogether_changes_the_relation_set(backend: 
             break
     hidden = HiddenEdges.from_triples(graph, [[], [("y", "s^-1", "h")]])
     heads, relations = torch.tensor([0, 0]), torch.tensor([graph.relation_id("s")] * 2)
-    (hop,) = expand(graph, selector, heads, relations, 1, hidden, backend=backend).hops
+    (hop,) = expand(graph, selector, heads, relations, 1, hidden).hops
     assert ("h", "r", "x") not in labels(graph, hop.for_query(0))
     assert labels(graph, hop.for_query(1)) == {("h", "r", "x")}
 
 
 def test_an_isolated_head_and_an_empty_batch_give_empty_hops() -> None:
     graph = graph_of([("a", "r", "b")], ["a", "b", "lonely"], ["r"])
-    for backend in BACKENDS:
-        lonely = torch.tensor([graph.entity_id("lonely")])
-        batch = expand(graph, _everything(graph), lonely, torch.tensor([0]), 3, backend=backend)
-        assert [len(hop) for hop in batch.hops] == [0, 0, 0]
-        nothing = torch.empty(0, dtype=torch.int64)
-        batch = expand(graph, _everything(graph), nothing, nothing, 2, backend=backend)
-        assert [hop.num_queries for hop in batch.hops] == [0, 0]
-        assert len(batch.union()) == 0
+    lonely = torch.tensor([graph.entity_id("lonely")])
+    batch = expand(graph, _everything(graph), lonely, torch.tensor([0]), 3)
+    assert [len(hop) for hop in batch.hops] == [0, 0, 0]
+    nothing = torch.empty(0, dtype=torch.int64)
+    batch = expand(graph, _everything(graph), nothing, nothing, 2)
+    assert [hop.num_queries for hop in batch.hops] == [0, 0]
+    assert len(batch.union()) == 0
 
 
 @pytest.mark.parametrize("depends_on_entity", [False, True])
@@ -268,9 +229,8 @@ def test_a_graph_without_facts_can_be_asked(depends_on_entity: bool) -> None:
         if depends_on_entity
         else MaskSelector(empty.relation_vocabulary, np.ones((2, 2), dtype=bool))
     )
-    for backend in BACKENDS:
-        batch = expand(empty, selector, torch.tensor([0, 1]), torch.tensor([0, 1]), 2, backend=backend)
-        assert [len(hop) for hop in batch.hops] == [0, 0]
+    batch = expand(empty, selector, torch.tensor([0, 1]), torch.tensor([0, 1]), 2)
+    assert [len(hop) for hop in batch.hops] == [0, 0]
 
 
 def test_the_table_of_a_graph_is_asked_for_once_and_later_only_what_a_batch_adds() -> None:
@@ -310,10 +270,6 @@ def test_wrong_input_is_refused_with_what_to_do() -> None:
     everything, ids = _everything(graph), torch.tensor([0])
     with pytest.raises(ConfigError, match="num_hops is 0"):
         expand(graph, everything, ids, ids, 0)
-    with pytest.raises(ConfigError, match="backend is 'gpu'"):
-        expand(graph, everything, ids, ids, 1, backend="gpu")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="scratch_bytes is 0"):
-        expand(graph, everything, ids, ids, 1, scratch_bytes=0)
     with pytest.raises(DataError, match=r"query_head runs from 4 to 4, but has to lie in \[0, 4\)"):
         expand(graph, everything, torch.tensor([4]), ids, 1)
     with pytest.raises(DataError, match="query_relation runs from -1"):
@@ -348,10 +304,8 @@ def test_cuda_equals_the_cpu(depends_on_entity: bool) -> None:
     for seed in range(6_000_000, 6_000_000 + CASES // 4):
         case = random_case(seed, depends_on_entity=depends_on_entity)
         on_device = case.graph.to("cuda")
-        expected, found = run(case, "cpu"), run(case, "auto", graph=on_device)
+        expected, found = run(case), run(case, on_device)
         assert found.hops[0].edge.device.type == "cuda"
         for one, other in zip(expected.hops, found.hops, strict=True):
             assert_same(one, other)
         assert_same(expected.union(), found.union())
-        for one, other in zip(expected.hops, run(case, "cpu", graph=on_device).hops, strict=True):
-            assert_same(one, other)

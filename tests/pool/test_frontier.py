@@ -1,109 +1,134 @@
+"""The capped walk against a slow twin in plain sets; what is kept, in which order, and that no cap means everything."""
+
 from __future__ import annotations
 
-import numba
+import random
+
+import numpy as np
 import pytest
-import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from contextpool.errors import ConfigError, DataError
-from contextpool.graph.graph import Graph
-from contextpool.pool import _frontier_cpu, _walk_cpu
-from contextpool.pool._backend import Backend
-from contextpool.pool.frontier import Frontier, frontier
-from contextpool.pool.hidden import HiddenEdges
-from pool.literal import labels, literal_reach, random_case, visible_edges
-from support import amount
-
-BACKENDS: tuple[Backend, ...] = ("cpu", "torch")
-CASES = amount(80, 2_000)
+from contextpool.context.counts import count_cooccurrence
+from contextpool.context.neighbors import mine_context
+from contextpool.errors import ConfigError
+from contextpool.graph.graph import Graph, walk_back
+from contextpool.pool.frontier import Neighborhood, capped_walk, order_of, relation_groups, relation_order
+from contextpool.triples.store import Triple
 
 
-def nodes_of(found: Frontier, query: int) -> dict[str, int]:
-    mine = found.node_query == query
-    names = [found.graph.entities[entity] for entity in found.node_entity[mine].tolist()]
-    assert names == sorted(set(names))
-    return dict(zip(names, found.node_hop[mine].tolist(), strict=True))
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("scratch_bytes", [1, 2**30])
-def test_nodes_and_edges_equal_plain_sets(backend: Backend, scratch_bytes: int) -> None:
-    for seed in range(CASES):
-        case = random_case(seed, depends_on_entity=False)
-        found = frontier(
-            case.graph, case.query_head, case.hops, case.hidden, backend=backend, scratch_bytes=scratch_bytes
+def slow_walk(
+    triples: set[Triple], head: str, order: list[str], hops: int, cap: int | None
+) -> tuple[set[str], set[Triple], list[int], list[int]]:
+    """Entities, facts, edges there were and edges kept, by labels alone."""
+    edges = triples | {walk_back(triple) for triple in triples}
+    reached, frontier, facts = {head}, {head}, set()
+    seen, kept = [], []
+    for _ in range(hops):
+        leaving = sorted(
+            (edge for edge in edges if edge[0] in frontier and edge[1] in order),
+            key=lambda edge: (order.index(edge[1]), edge[0], edge[2]),
         )
-        assert found.node_query.tolist() == sorted(found.node_query.tolist())
-        layers = [found.edges(layer, scratch_bytes) for layer in range(1, case.hops + 2)]
-        for query, (head, _) in enumerate(case.queries):
-            first_hop = literal_reach(case.triples, head, case.hops, case.hide[query])
-            assert nodes_of(found, query) == first_hop
-            edges = visible_edges(case.triples, case.hide[query])
-            for layer, needed in enumerate(layers, start=1):
-                within = {entity for entity, hop in first_hop.items() if hop < layer}
-                leaving = {edge for edge in edges if edge[0] in within}
-                assert labels(case.graph, needed.for_query(query)) == leaving
+        best = leaving if cap is None else leaving[:cap]
+        seen.append(len(leaving))
+        kept.append(len(best))
+        facts |= {edge if edge in triples else walk_back(edge) for edge in best}
+        frontier = {tail for _, _, tail in best} - reached
+        reached |= frontier
+    return reached, facts, seen, kept
 
 
-def test_threads_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = [random_case(seed, depends_on_entity=False) for seed in range(CASES // 8)]
-    alone = [frontier(case.graph, case.query_head, case.hops, case.hidden) for case in cases]
-    monkeypatch.setattr(_walk_cpu, "LEAST_WORK", -1)
-    used: list[int] = []
-    in_blocks = _walk_cpu.in_blocks
-    monkeypatch.setattr(_frontier_cpu, "in_blocks", lambda *task: used.append(task[2]) or in_blocks(*task))
-    for case, one in zip(cases, alone, strict=True):
-        other = frontier(case.graph, case.query_head, case.hops, case.hidden)
-        assert torch.equal(one.node_keys, other.node_keys)
-        assert torch.equal(one.node_hop, other.node_hop)
-    assert set(used) == {numba.get_num_threads()}
+def labelled(graph: Graph, found: Neighborhood) -> tuple[set[str], set[Triple]]:
+    names = graph.entities
+    facts = {(names[h], graph.relations[r], names[t]) for h, r, t in found.facts.tolist()}
+    return {names[entity] for entity in found.entities.tolist()}, facts
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_hidden_bridge_by_hand(backend: Backend) -> None:
-    """h - x - y and h - y: with (h, r, y) hidden, y is two hops away instead of one."""
-    graph = Graph.from_triples([("h", "r", "x"), ("x", "r", "y"), ("h", "r", "y")])
-    hidden = HiddenEdges.from_triples(graph, [[], [("h", "r", "y")]])
-    found = frontier(graph, torch.tensor([0, 0]), 2, hidden, backend=backend)
-    assert nodes_of(found, 0) == {"h": 0, "x": 1, "y": 1}
-    assert nodes_of(found, 1) == {"h": 0, "x": 1, "y": 2}
-    assert found.nodes(1).tolist() == [0, 1, 2, 3, 4]
-    query, entity = torch.tensor([1, 0, 1]), torch.tensor([2, 0, 0])
-    assert found.find_nodes(query, entity).tolist() == [5, 0, 3]
+def random_triples(seed: int) -> set[Triple]:
+    """A hub, self loops, several relations of one pair, and entities that a head does not reach."""
+    draw = random.Random(seed)
+    names = [f"e{number}" for number in range(draw.randint(2, 14))]
+    count = draw.randint(1, 40)
+    facts = {(draw.choice(names), draw.choice("pqrs"), draw.choice(names)) for _ in range(count)}
+    return facts | {(names[0], "p", name) for name in names[:5]}
 
 
-def test_nodes_that_were_not_reached_are_not_found() -> None:
-    graph = Graph.from_triples([("a", "r", "b"), ("c", "r", "d")])
-    found = frontier(graph, torch.tensor([0]), 3)
-    assert found.find_nodes(torch.tensor([0, 0, 0]), torch.tensor([1, 2, 3])).tolist() == [1, -1, -1]
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    hops=st.integers(1, 4),
+    cap=st.one_of(st.none(), st.integers(1, 12)),
+    hidden=st.integers(0, 7),
+)
+def test_the_walk_is_the_slow_one(seed: int, hops: int, cap: int | None, hidden: int) -> None:
+    """With one relation that may not be walked; the order is by relevance for a relation of the graph."""
+    triples = random_triples(seed)
+    graph = Graph.from_triples(triples)
+    counts = count_cooccurrence(graph)
+    query = seed % graph.relation_vocabulary.num_directed
+    place = relation_order(counts, query)
+    directed = graph.relation_vocabulary.directed
+    barred = directed[hidden % len(directed)] if hidden else None
+    if barred is not None:
+        place = np.where(np.arange(len(place)) == directed.index(barred), -1, place)
+    context = mine_context(graph, 0.0, 0.0)
+    asked = directed[query]
+    relevance = {one: context.precision(asked, one) * context.recall(asked, one) for one in directed}
+    order = sorted((one for one in directed if one != barred), key=lambda one: (-relevance[one], one))
+    head = sorted({triple[0] for triple in triples})[seed % 2 - 1]
+    found = capped_walk(graph, graph.entity_id(head), place, hops, cap)
+    reached, facts, seen, kept = slow_walk(triples, head, order, hops, cap)
+    assert labelled(graph, found) == (reached, facts)
+    assert (list(found.edges_seen), list(found.edges_kept)) == (seen, kept)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_an_empty_batch_has_no_nodes(backend: Backend) -> None:
+def test_the_most_relevant_relation_is_kept_and_ties_end_at_the_label() -> None:
+    """Entities that live somewhere often work somewhere; likes says nothing. b and c tie: b stays."""
+    facts = [("a", "works", "x"), ("a", "likes", "y"), ("a", "knows", "c"), ("a", "knows", "b")]
+    graph = Graph.from_triples(facts)
+    relations = graph.relation_vocabulary
+    relevance = np.array([{"works": 0.9, "knows": 0.5}.get(label, 0.0) for label in relations.directed])
+    place = order_of(relevance, relations)
+    found = capped_walk(graph, graph.entity_id("a"), place, 1, 2)
+    assert labelled(graph, found)[1] == {("a", "works", "x"), ("a", "knows", "b")}
+    assert (found.edges_seen, found.edges_kept) == ((4,), (2,))
+
+
+def test_equal_relevance_goes_by_the_label_of_the_relation() -> None:
+    graph = Graph.from_triples([("a", "s", "x"), ("y", "q", "a"), ("a", "r", "z")])
+    place = order_of(np.zeros(6), graph.relation_vocabulary)
+    kept = [labelled(graph, capped_walk(graph, graph.entity_id("a"), place, 1, cap))[1] for cap in (1, 2, 3)]
+    assert kept[0] == {("y", "q", "a")}
+    assert kept[1] - kept[0] == {("a", "r", "z")}
+    assert kept[2] - kept[1] == {("a", "s", "x")}
+
+
+def test_a_hub_is_cut_within_a_relation_without_reading_it_all() -> None:
+    facts = [("hub", "r", f"t{number:04}") for number in range(1000)] + [("hub", "s", "u")]
+    graph = Graph.from_triples(facts)
+    place = order_of(np.zeros(4), graph.relation_vocabulary)
+    found = capped_walk(graph, graph.entity_id("hub"), place, 1, 7)
+    assert labelled(graph, found)[0] == {"hub", *(f"t{number:04}" for number in range(7))}
+    assert found.edges_seen == (1001,)
+
+
+def test_groups_are_the_relations_that_entities_have() -> None:
+    triples = random_triples(3)
+    graph = Graph.from_triples(triples)
+    some = np.arange(0, graph.num_entities, 2)
+    place = np.zeros(graph.relation_vocabulary.num_directed, dtype=np.int64)
+    entity, relation = relation_groups(graph, some, place)
+    found = {
+        (graph.entities[e], graph.relation_vocabulary.directed[r])
+        for e, r in zip(entity.tolist(), relation.tolist(), strict=True)
+    }
+    edges = triples | {walk_back(triple) for triple in triples}
+    names = {graph.entities[e] for e in some.tolist()}
+    assert found == {(h, r) for h, r, _ in edges if h in names}
+
+
+@pytest.mark.parametrize(("hops", "cap"), [(0, 5), (2, 0), (1, -3)])
+def test_walks_of_nothing_are_refused(hops: int, cap: int) -> None:
     graph = Graph.from_triples([("a", "r", "b")])
-    found = frontier(graph, torch.empty(0, dtype=torch.int64), 2, backend=backend)
-    assert found.num_nodes == len(found.edges(1)) == 0
-    assert (
-        found.find_nodes(torch.tensor([], dtype=torch.int64), torch.tensor([], dtype=torch.int64)).tolist()
-        == []
-    )
-
-
-def test_wrong_input_is_refused() -> None:
-    graph = Graph.from_triples([("a", "r", "b")])
-    with pytest.raises(ConfigError, match="num_hops is 0"):
-        frontier(graph, torch.tensor([0]), 0)
-    with pytest.raises(DataError, match="query_head runs from 2"):
-        frontier(graph, torch.tensor([2]), 1)
-    with pytest.raises(ConfigError, match="layer is 3; this frontier knows the layers 1 to 2"):
-        frontier(graph, torch.tensor([0]), 1).edges(3)
-
-
-@pytest.mark.gpu
-def test_cuda_equals_the_cpu() -> None:
-    for seed in range(CASES):
-        case = random_case(seed, depends_on_entity=False)
-        expected = frontier(case.graph, case.query_head, case.hops, case.hidden)
-        found = frontier(case.graph.to("cuda"), case.query_head, case.hops, case.hidden)
-        assert torch.equal(expected.node_keys, found.node_keys.cpu())
-        assert torch.equal(expected.node_hop, found.node_hop.cpu())
-        assert torch.equal(expected.edges(case.hops).edge, found.edges(case.hops).edge.cpu())
+    with pytest.raises(ConfigError, match="have to be at least 1"):
+        capped_walk(graph, 0, np.zeros(2, dtype=np.int64), hops, cap)

@@ -7,7 +7,7 @@ import torch
 
 from contextpool.errors import DataError, UnknownNameError
 from contextpool.graph.graph import Graph
-from contextpool.pool.hidden import HiddenEdges
+from contextpool.pool.hide import HiddenEdges
 
 TRIPLES = [("a", "r", "b"), ("b", "s", "c"), ("c", "s", "c")]
 

@@ -12,38 +12,22 @@ import torch
 from contextpool.context.neighbors import MaskSelector
 from contextpool.errors import ConfigError, DataError
 from contextpool.graph.graph import Graph
-from contextpool.pool._backend import Backend
-from contextpool.pool.edge_set import EdgeSet
-from contextpool.pool.expand import expand
-from contextpool.pool.hidden import HiddenEdges
-from contextpool.pool.propagation import MAX_VIEWS, Hop, Propagation, build_propagation
+from contextpool.kernels.hop import Hop
+from contextpool.pool.expand import EdgeSet, expand
+from contextpool.pool.hide import HiddenEdges
+from contextpool.pool.propagation import MAX_VIEWS, Propagation, build_propagation
 from learning_worlds import graph_over
 from learning_worlds import one_thread as one_thread
 from pool.literal import Case, Triple, literal_reach, random_case, visible_edges
 from support import amount
 
 CASES = amount(150, 3_000)
-BACKENDS: tuple[Backend, ...] = ("cpu", "torch")
 QueryEdge = tuple[int, Triple]
 """A query's number and an edge as labels."""
 
 
 def built(case: Case, layers: int, views: list[list[EdgeSet]]) -> Propagation:
-    """By the compiled backend, found equal to what torch's operations give."""
-    compiled, by_torch = (
-        build_propagation(
-            case.graph,
-            case.query_head,
-            case.query_relation,
-            layers,
-            case.hidden,
-            views,
-            backend=backend,
-        )
-        for backend in BACKENDS
-    )
-    check_same(compiled, by_torch)
-    return compiled
+    return build_propagation(case.graph, case.query_head, case.query_relation, layers, case.hidden, views)
 
 
 def check_same(one: Propagation, other: Propagation) -> None:
@@ -60,7 +44,7 @@ def check_same(one: Propagation, other: Propagation) -> None:
     )
     for a, b in ((getattr(one, name), getattr(other, name)) for name in names):
         assert a.dtype == b.dtype
-        assert torch.equal(a, b)
+        assert torch.equal(a.cpu(), b.cpu())
 
 
 def reached(case: Case, hops: int) -> list[dict[str, int]]:
@@ -186,7 +170,7 @@ def test_view_bits_are_membership_in_the_given_edge_sets() -> None:
 
 
 def test_threads_share_the_queries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A graph and a batch that are large enough for it; the same comes out as on one thread and from torch."""
+    """A graph and a batch that are large enough for it; the same comes out as on one thread."""
     rng = random.Random(0)
     names = [f"e{number:03}" for number in range(300)]
     graph = Graph.from_triples(
@@ -199,11 +183,9 @@ def test_threads_share_the_queries(monkeypatch: pytest.MonkeyPatch) -> None:
     everything = MaskSelector.everything(graph.relation_vocabulary)
     views = [expand(graph, everything, head, torch.zeros_like(head), 2, hidden).hops]
     walks = []
-    for num_threads, backend in ((1, "cpu"), (2, "cpu"), (3, "cpu"), (1, "torch")):
+    for num_threads in (1, 2, 3):
         monkeypatch.setattr(numba, "get_num_threads", lambda count=num_threads: count)
-        walks.append(
-            build_propagation(graph, head, torch.zeros_like(head), 3, hidden, views, backend=backend)  # type: ignore[arg-type]
-        )
+        walks.append(build_propagation(graph, head, torch.zeros_like(head), 3, hidden, views))
     for walk in walks[1:]:
         check_same(walks[0], walk)
 
@@ -251,15 +233,38 @@ def test_an_isolated_head_a_graph_without_facts_and_an_empty_batch() -> None:
     for world, heads in ((graph, [2]), (empty, [0, 1]), (graph, []), (empty, [])):
         head = torch.tensor(heads, dtype=torch.int64)
         views = [expand(world, everything, head, torch.zeros_like(head), 2).hops]
-        for backend in BACKENDS:
-            walk = build_propagation(world, head, torch.zeros_like(head), 2, views=views, backend=backend)
-            assert walk.layer_sizes == (len(heads),) * 3
-            for hop in walk.hops:
-                assert hop.num_edges == 0
-                assert hop.row_start.tolist() == [0] * (len(heads) + 1)
+        walk = build_propagation(world, head, torch.zeros_like(head), 2, views=views)
+        assert walk.layer_sizes == (len(heads),) * 3
+        for hop in walk.hops:
+            assert hop.num_edges == 0
+            assert hop.row_start.tolist() == [0] * (len(heads) + 1)
 
 
 def test_what_is_hidden_has_to_fit_the_queries() -> None:
     graph = Graph.from_triples([("a", "r", "b")])
     with pytest.raises(DataError, match="rows for 2 queries, but there are 1"):
         build_propagation(graph, torch.tensor([0]), torch.tensor([0]), 1, HiddenEdges.none(graph, 2))
+    with pytest.raises(DataError, match="query_head runs from 2"):
+        build_propagation(graph, torch.tensor([2]), torch.tensor([0]), 1)
+    with pytest.raises(ConfigError, match="num_layers is 0"):
+        build_propagation(graph, torch.tensor([0]), torch.tensor([0]), 0)
+
+
+def test_a_hidden_bridge_by_hand() -> None:
+    """h - x - y and h - y: with (h, r, y) hidden, y is two hops away instead of one."""
+    graph = Graph.from_triples([("h", "r", "x"), ("x", "r", "y"), ("h", "r", "y")])
+    hidden = HiddenEdges.from_triples(graph, [[], [("h", "r", "y")]])
+    walk = build_propagation(graph, torch.tensor([0, 0]), torch.tensor([0, 0]), 2, hidden)
+    assert walk.layer_sizes == (2, 5, 6)
+    assert walk.node_query.tolist() == [0, 1, 0, 0, 1, 1]
+    assert walk.node_entity.tolist() == [0, 0, 1, 2, 1, 2]
+
+
+@pytest.mark.gpu
+def test_cuda_equals_the_cpu() -> None:
+    for seed in range(CASES // 4):
+        case = random_case(seed, depends_on_entity=False)
+        given = (case.query_head, case.query_relation, 2, case.hidden)
+        found = build_propagation(case.graph.to("cuda"), *given)
+        assert found.edge_source.device.type == "cuda"
+        check_same(build_propagation(case.graph, *given), found)

@@ -18,7 +18,7 @@ from learning_worlds import one_thread as one_thread
 from learning_worlds import random_graph
 
 
-@pytest.mark.parametrize("backend", ["torch", pytest.param("triton", marks=needs_triton)])
+@pytest.mark.parametrize("backend", ["general", pytest.param("triton", marks=needs_triton)])
 def test_shuffled_relevance_is_that_of_another_neighbor(backend: Any) -> None:
     """For gate, and for arrive as the best over what a candidate is left with, one edge after the other hidden."""
     graph = random_graph(4)

@@ -12,10 +12,9 @@ from torch import Tensor
 from contextpool.context.config import ContextConfig, ViewConfig
 from contextpool.context.counts import Statistics
 from contextpool.graph.graph import Graph
-from contextpool.pool.batch import BatchBuilder, QueryBatch
-from contextpool.pool.dropout import EdgeDropout
+from contextpool.pool.batch import OF_QUERIES, BatchBuilder, QueryBatch
+from contextpool.pool.hide import EdgeDropout
 from contextpool.pool.propagation import Propagation
-from contextpool.pool.query_batch import OF_QUERIES
 from kernels.poison import no_quiet_memory as no_quiet_memory
 from kernels.triton_here import DEVICE, needs_triton
 from learning_worlds import graph_over, random_graph
@@ -47,7 +46,7 @@ def both_ways(
 ) -> tuple[QueryBatch, QueryBatch]:
     """The general batch and Triton's."""
     statistics = Statistics.of(graph)
-    general = BatchBuilder(graph, layers, context, statistics, backend="torch", **options)
+    general = BatchBuilder(graph, layers, context, statistics, backend="general", **options)
     fast = BatchBuilder(graph.to(DEVICE), layers, context, statistics, backend="triton", **options)
     assert fast._device_builder is not None
     moved = (part.to(DEVICE) for part in asked)
@@ -58,8 +57,8 @@ def assert_alike(general: QueryBatch, fast: QueryBatch) -> int:
     """Same nodes, walked edges, bits and relevance; how many edges there are."""
     one, other = general.propagation, fast.propagation
     assert one.layer_sizes == other.layer_sizes
-    assert other.sizes is not None
-    assert other.sizes.tolist() == list(other.layer_sizes)
+    assert other.plan is not None
+    assert other.plan.sizes.tolist() == list(other.layer_sizes)
     for name in ("node_query", "node_entity"):
         assert torch.equal(getattr(one, name), getattr(other, name).cpu()), name
     for hop, built in zip(one.hops, other.hops, strict=True):
@@ -151,7 +150,7 @@ def test_dropped_edges(with_context: bool) -> None:
         asked = queries(graph, seed)
         general, fast = both_ways(graph, 3, context, asked, dropout=EdgeDropout(0.4, seed + 10**12))
         edges = assert_alike(general, fast)
-        everything = BatchBuilder(graph, 3, context, backend="torch").build(*asked).propagation
+        everything = BatchBuilder(graph, 3, context, backend="general").build(*asked).propagation
         dropped += len(everything.edge_source) - edges
     assert dropped > 0
 

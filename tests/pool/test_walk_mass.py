@@ -14,7 +14,7 @@ from contextpool.context.config import ContextConfig
 from contextpool.graph.graph import Graph
 from contextpool.models.registry import model_class
 from contextpool.pool.batch import BatchBuilder
-from contextpool.pool.walk_mass import walk_mass
+from contextpool.pool.candidates import walk_mass
 from learning_worlds import every_query, random_graph, without_fact
 from learning_worlds import one_thread as one_thread
 from support import amount

@@ -13,7 +13,7 @@ from contextpool import experiment
 from contextpool.context.config import ContextConfig
 from contextpool.errors import ConfigError
 from contextpool.pool.batch import BatchBuilder, QueryBatch
-from contextpool.pool.dropout import EdgeDropout
+from contextpool.pool.hide import EdgeDropout
 from contextpool.recipe import Recipe
 from contextpool.train.config import TrainConfig
 from contextpool.train.progress import Progress

@@ -76,7 +76,7 @@ def test_batches_without_sizes_on_the_device_are_launched_kernel_by_kernel() -> 
     batch = BatchBuilder(graph, 2).build(graph.edge_head[:2].long(), graph.edge_relation[:2].long())
     graphed = GraphedStep(lambda *_: (torch.zeros(()), torch.zeros(())), lambda *_: None)
     queries = TrainingQueries.of(graph.as_triples(), graph, KnownAnswers.of(graph.as_triples()))
-    assert batch.propagation.sizes is None
+    assert batch.propagation.plan is None
     assert graphed.step(queries.batch(torch.arange(2)), batch) is None
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from contextpool.models.base import LinkPredictor
 from contextpool.pool.batch import BatchBuilder, QueryBatch
-from contextpool.pool.hidden import HiddenEdges
+from contextpool.pool.hide import HiddenEdges
 from contextpool.pool.propagation import Propagation
 
 STEPS = 8

@@ -31,9 +31,8 @@ from contextpool.graph.relations import inverse
 from contextpool.models.base import LinkPredictor
 from contextpool.models.streams import ContextStreams
 from contextpool.pool.batch import BatchBuilder, QueryBatch
-from contextpool.pool.edge_set import PooledBatch
-from contextpool.pool.expand import expand
-from contextpool.pool.hidden import HiddenEdges
+from contextpool.pool.expand import PooledBatch, expand
+from contextpool.pool.hide import HiddenEdges
 from contextpool.pool.incidence import cached_per_graph
 from contextpool.pool.propagation import Propagation
 

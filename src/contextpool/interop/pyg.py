@@ -18,11 +18,10 @@ from contextpool.explain import Explanation
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import RelationVocabulary
 from contextpool.interop.pyg_data import EdgeColumns, InverseEdges, check_inverse
+from contextpool.pool.answers import answers_left_out
 from contextpool.pool.candidates import best_precision
-from contextpool.pool.edge_set import PooledBatch
-from contextpool.pool.expand import expand
-from contextpool.pool.hidden import HiddenEdges
-from contextpool.pool.left_out import answers_left_out
+from contextpool.pool.expand import PooledBatch, expand
+from contextpool.pool.hide import HiddenEdges
 from contextpool.triples.store import numbered_labels
 
 try:

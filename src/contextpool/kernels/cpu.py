@@ -25,9 +25,9 @@ from contextpool.kernels.cpu_messages import (
     reduce_blocks,
 )
 from contextpool.kernels.cpu_vectors import VECTOR_BYTES
+from contextpool.kernels.hop import Hop
 from contextpool.kernels.reference import FULL, Message, Reduction, Stream, check
-from contextpool.pool._threads import in_threads
-from contextpool.pool.propagation import Hop
+from contextpool.kernels.threads import in_threads
 
 Int64s = npt.NDArray[np.int64]
 TARGET_BLOCKS = 32

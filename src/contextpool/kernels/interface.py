@@ -12,8 +12,8 @@ from torch import Tensor
 
 from contextpool.kernels import reference
 from contextpool.kernels.backend import Backend, chosen_backend, use_backend
+from contextpool.kernels.hop import Hop
 from contextpool.kernels.reference import FULL, Message, Reduction, Stream, UpdateWeights
-from contextpool.pool.propagation import Hop
 
 __all__ = [
     "FULL", "Backend", "Message", "Reduction", "Stream", "UpdateWeights", "aggregate", "chosen_backend",

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from contextpool.errors import ConfigError
-from contextpool.pool.propagation import Hop
+from contextpool.kernels.hop import Hop
 
 Message = Literal["distmult", "transe", "rotate"]
 Reduction = Literal["sum", "mean", "max", "min", "std"]

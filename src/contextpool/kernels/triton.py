@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 from triton import cdiv, next_power_of_2
 
 from contextpool.errors import ConfigError
+from contextpool.kernels.hop import HUB_EDGES, Hop
 from contextpool.kernels.reference import (
     FULL,
     STD_EPSILON,
@@ -37,7 +38,6 @@ from contextpool.kernels.triton_tensors import (
 )
 from contextpool.kernels.triton_tiles import backward_tiles, forward_tiles
 from contextpool.kernels.triton_update import Parameters, Update
-from contextpool.pool.propagation import HUB_EDGES, Hop
 
 MESSAGES = {"distmult": 0, "transe": 1, "rotate": 2}
 TILE = 128
@@ -138,7 +138,7 @@ class Launch:
         has_view = any(view != FULL for view in views)
         held = reductions if "std" not in reductions or "mean" in reductions else (*reductions, "mean")
         self.num_out = len(held)
-        self.sizes = hop.device_sizes  # here: launches may be on another stream
+        self.sizes = hop.sizes  # here: launches may be on another stream
         d_pad, s_pad = next_power_of_2(dim), next_power_of_2(len(views))
         self.stream_view = _stream_views(views, s_pad, hop.edge_source.device)
         self.shape: dict[str, Any] = {
@@ -172,16 +172,18 @@ class Launch:
         hop = self.hop
         if hop.num_targets == 0:
             return
-        if hop.order is None or hop.hubs is None:
+        order = None if hop.plan is None else hop.plan.order
+        hubs = None if hop.plan is None else hop.plan.hubs
+        if order is None or hubs is None:
             yield by_row[(hop.num_targets,)], self.stream_view, self.every_row
             return
         # programs of long rows take longest
-        with aside(hop.edge_source.device, len(hop.hubs) > 0, first=True) as second_stream:
-            if len(hop.hubs):
+        with aside(hop.edge_source.device, len(hubs) > 0, first=True) as second_stream:
+            if len(hubs):
                 with second_stream:
-                    yield by_row[(len(hop.hubs), self.num_streams)], hop.hubs, self.long_rows
+                    yield by_row[(len(hubs), self.num_streams)], hubs, self.long_rows
             tiles = cdiv(hop.num_targets, self.short_rows["BLOCK_T"])
-            yield by_tile[(min(tiles, TILE_PROGRAMS), self.num_streams)], hop.order, self.short_rows
+            yield by_tile[(min(tiles, TILE_PROGRAMS), self.num_streams)], order, self.short_rows
 
     def requested(self, out: Tensor) -> tuple[Tensor, ...]:
         """Per stream [M, reductions, D], without what only the backward pass needs."""

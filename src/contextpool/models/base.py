@@ -96,7 +96,7 @@ class LinkPredictor(nn.Module):
 
     @property
     def takes_padding(self) -> bool:
-        """Whether batches may have room for more nodes than there are (`Hop.sizes`)."""
+        """Whether batches may have room for more nodes than there are (`LaunchPlan`)."""
         return False
 
     def config(self) -> dict[str, Any]:

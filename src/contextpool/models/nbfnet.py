@@ -12,12 +12,12 @@ from torch.nn import functional
 from contextpool.context.config import ContextConfig
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
+from contextpool.kernels.hop import Hop
 from contextpool.kernels.interface import Reduction, UpdateWeights, next_states, node_scores, triton_takes
 from contextpool.models.base import LinkPredictor, multi_layer_perceptron, padded, scatter_scores
 from contextpool.models.relation_encoder import RelationEncoder, vectors_of
 from contextpool.models.streams import ContextStreams
 from contextpool.pool.batch import QueryBatch
-from contextpool.pool.propagation import Hop
 
 REDUCTIONS: tuple[Reduction, ...] = ("mean", "max", "min", "std")
 """Of principal neighbourhood aggregation (PNA, Corso et al. 2020), each scaled in SCALERS ways by the degree."""

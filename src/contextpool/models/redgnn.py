@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from contextpool.context.config import ContextConfig
 from contextpool.errors import ConfigError
+from contextpool.kernels.hop import Hop
 from contextpool.kernels.interface import aggregate, edge_attention
 from contextpool.models.base import LinkPredictor, padded, scatter_scores, where_real
 from contextpool.models.streams import ContextStreams, edge_gate
 from contextpool.pool.batch import QueryBatch
-from contextpool.pool.propagation import Hop
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,

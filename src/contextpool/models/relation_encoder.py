@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from contextpool.graph.relations import inverse
-from contextpool.pool.query_batch import QueryBatch
+from contextpool.pool.batch import QueryBatch
 
 LEAST_WEIGHT = 1e-6
 """A relation that meets no other takes nothing from anybody."""

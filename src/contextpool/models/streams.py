@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from contextpool.context.config import ContextConfig
+from contextpool.kernels.hop import Hop
 from contextpool.kernels.interface import FULL, Stream, edge_values
 from contextpool.pool.batch import QueryBatch
 from contextpool.pool.candidates import FEATURES
-from contextpool.pool.propagation import Hop
 
 GATE_FEATURES = 4
 ARRIVE_FEATURES = 3

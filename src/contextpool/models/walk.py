@@ -12,7 +12,7 @@ from contextpool.context.config import ContextConfig
 from contextpool.errors import ConfigError
 from contextpool.models.base import LinkPredictor
 from contextpool.pool.batch import QueryBatch
-from contextpool.pool.walk_mass import STEPS
+from contextpool.pool.candidates import STEPS
 
 
 @dataclass(frozen=True)

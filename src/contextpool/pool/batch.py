@@ -17,20 +17,50 @@ from contextpool.context.neighbors import ContextNeighbors, RelationSelector
 from contextpool.context.relevance import neighborhood_precision, shuffled_neighbors
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import inverse
-from contextpool.pool._backend import has_triton
-from contextpool.pool.answers import BatchAnswers, batch_answers
-from contextpool.pool.candidates import best_precision, features_of, raw_features
-from contextpool.pool.dropout import EdgeDropout
-from contextpool.pool.edge_set import EdgeSet
-from contextpool.pool.expand import expand
-from contextpool.pool.hidden import HiddenEdges
-from contextpool.pool.left_out import answers_left_out
+from contextpool.kernels.backend import has_triton
+from contextpool.pool.answers import BatchAnswers, answers_left_out, batch_answers
+from contextpool.pool.candidates import best_precision, features_of, raw_features, walk_mass
+from contextpool.pool.expand import EdgeSet, expand
+from contextpool.pool.hide import EdgeDropout, HiddenEdges
 from contextpool.pool.propagation import Propagation, build_propagation
-from contextpool.pool.query_batch import QueryBatch
-from contextpool.pool.walk_mass import walk_mass
 
 if TYPE_CHECKING:
-    from contextpool.pool._triton_build import DeviceBuilder
+    from contextpool.pool.device import DeviceBuilder
+
+
+@dataclass(frozen=True, eq=False)
+class QueryBatch:
+    """B queries, ready for a model."""
+
+    propagation: Propagation
+    neighbor_relevance: Tensor | None = None
+    """[B, 2R, 2] precision and recall of each relation for the query relation; None without gate."""
+    candidate_relevance: Tensor | None = None
+    """[B, N] how much each entity looks like an answer, in [0, 1]; None without arrive."""
+    candidate_features: Tensor | None = None
+    """[B, N, F] more that is known of each entity, see `candidates.FEATURES`; None without arrive_features."""
+    candidate_mass: Tensor | None = None
+    """[B, N] expected visits of a random walk from the head, see `walk_mass`; None without arrive_walk."""
+    relation_precision: Tensor | None = None
+    """[2R, 2R] precision[query, neighbor] of all relations, the same for all queries; None unless it is read."""
+    own_relevance: Tensor | None = None
+    """[B, 4, 2R] precision and recall for the query relation and for its inverse without the query's own fact: what
+    takes the place of their rows and columns. None where nothing is left out.
+    """
+
+    @property
+    def query_relation(self) -> Tensor:
+        return self.propagation.query_relation
+
+
+OF_QUERIES = (
+    "neighbor_relevance",
+    "candidate_relevance",
+    "candidate_features",
+    "candidate_mass",
+    "own_relevance",
+)
+"""Fields with a row for each query."""
 
 
 @dataclass(eq=False)
@@ -41,7 +71,7 @@ class BatchBuilder:
     num_layers: int
     context: ContextConfig | None = None
     statistics: Statistics | None = None
-    backend: Literal["auto", "torch", "triton"] = "auto"
+    backend: Literal["auto", "general", "triton"] = "auto"
     """Which code builds: Triton where the graph is on CUDA and the views are Algorithm 3's, or the general one."""
     relation_graph: bool = False
     """Whether batches hold the relevance of all relations to one another."""
@@ -88,7 +118,7 @@ class BatchBuilder:
         views = tuple(one for one in self.selectors if isinstance(one, ContextNeighbors))
         if len(views) < len(self.selectors):
             return None
-        from contextpool.pool._triton_build import DeviceBuilder  # loaded where it is needed
+        from contextpool.pool.device import DeviceBuilder  # loaded where it is needed
 
         if self.context is None and not self.relation_graph:
             return DeviceBuilder.plain(self.graph, self.num_layers)

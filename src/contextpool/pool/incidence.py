@@ -57,6 +57,16 @@ def cached_per_graph(build: Callable[[Graph], Built]) -> Callable[[Graph], Built
     return look_up
 
 
+def in_main_memory(graph: Graph) -> Graph:
+    """The graph itself where it is on the CPU, or a copy of it there, made once: for what is compiled for the CPU."""
+    return graph if graph.device.type == "cpu" else _copy_in_main_memory(graph)
+
+
+@cached_per_graph
+def _copy_in_main_memory(graph: Graph) -> Graph:
+    return graph.to("cpu")
+
+
 @cached_per_graph
 def incidence_of(graph: Graph) -> Incidence:
     """The pairs of a graph, on its device. O(edges) time and memory."""

@@ -11,9 +11,8 @@ import torch
 from contextpool.context.neighbors import RelationSelector
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
-from contextpool.pool.edge_set import PooledBatch
-from contextpool.pool.expand import expand
-from contextpool.pool.hidden import HiddenEdges
+from contextpool.pool.expand import PooledBatch, expand
+from contextpool.pool.hide import HiddenEdges
 from contextpool.triples.store import Triple
 
 

@@ -24,7 +24,7 @@ from contextpool.graph.mapped import MappedGraph
 from contextpool.graph.relation_sets import RelationSets, num_words
 from contextpool.graph.relations import RelationVocabulary
 from contextpool.pool.batch import BatchBuilder
-from contextpool.pool.capped import Neighborhood, capped_walk, relation_groups, relation_order
+from contextpool.pool.frontier import Neighborhood, capped_walk, relation_groups, relation_order
 from contextpool.pool.incidence import set_candidate_pairs
 from contextpool.predict.asking import Choice, Scored
 from contextpool.triples.labels import Vocabulary

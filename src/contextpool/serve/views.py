@@ -18,9 +18,8 @@ from contextpool.context.neighbors import ContextNeighbors, MaskSelector, Relati
 from contextpool.context.relevance import neighborhood_precision, neighborhood_recall
 from contextpool.explain.explainer import statistics_of
 from contextpool.graph.graph import Graph
-from contextpool.pool.edge_set import PooledBatch
-from contextpool.pool.expand import expand
-from contextpool.pool.hidden import HiddenEdges
+from contextpool.pool.expand import PooledBatch, expand
+from contextpool.pool.hide import HiddenEdges
 from contextpool.predict.asking import Asking
 from contextpool.serve.registry import Engine, LoadedGraph, LoadedModel, Snapshot
 

@@ -1,8 +1,8 @@
 """A whole training step as one CUDA graph: the host launches it at once instead of kernel by kernel.
 
 A graph has fixed shapes, a walk has not. So batches are copied into buffers with room to spare, and the kernels read
-how many nodes there really are from the device (`Hop.sizes`). A batch that needs more room than there is makes the
-graph be recorded again with more.
+how many nodes there really are from the device (`LaunchPlan.sizes`). A batch that needs more room than there is makes
+the graph be recorded again with more.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from contextpool.kernels.interface import chosen_backend
-from contextpool.pool.batch import QueryBatch
+from contextpool.kernels.backend import chosen_backend
+from contextpool.kernels.hop import LaunchPlan
+from contextpool.pool.batch import OF_QUERIES, QueryBatch
 from contextpool.pool.propagation import Propagation
-from contextpool.pool.query_batch import OF_QUERIES
 from contextpool.train.queries import KnownRows, TrainingQueries
 
 Step = Callable[[TrainingQueries, QueryBatch], tuple[Tensor, Tensor]]
@@ -79,7 +79,11 @@ class GraphedStep:
     def step(self, batch: TrainingQueries, prepared: QueryBatch) -> tuple[Tensor, Tensor] | None:
         """Loss and gradient norm of this step; None where it has to be launched kernel by kernel."""
         walk = prepared.propagation
-        if walk.sizes is None or walk.place is None or chosen_backend("auto", walk.node_query) != "triton":
+        if (
+            walk.plan is None
+            or walk.plan.place is None
+            or chosen_backend("auto", walk.node_query) != "triton"
+        ):
             return None
         room = Room.of(walk)
         same_batch = self._seen is None or self._seen.nodes[0] == room.nodes[0]
@@ -149,11 +153,7 @@ class _Inputs:
             edge_relation=edges(walk.edge_relation),
             edge_back=walk.edge_back[:0],  # no model reads it
             edge_views=edges(walk.edge_views),
-            sizes=None if walk.sizes is None else walk.sizes.clone(),
-            hubs=None if walk.hubs is None else walk.hubs.clone(),
-            roomy=True,
-            order=None if walk.order is None else walk.order.clone(),
-            place=None,
+            plan=None if walk.plan is None else _padded(walk.plan),
         )
         tables = {name: _clone(getattr(prepared, name)) for name in OF_QUERIES}
         self.prepared = replace(prepared, propagation=self.walk, **tables)
@@ -164,18 +164,20 @@ class _Inputs:
     def load(self, batch: TrainingQueries, prepared: QueryBatch) -> None:
         """Copy a batch in; what lies beyond it is never read."""
         walk, mine = prepared.propagation, self.walk
-        assert walk.place is not None
-        assert walk.sizes is not None
-        assert mine.sizes is not None
-        place = walk.place[: len(mine.node_query)]
+        assert walk.plan is not None
+        assert walk.plan.place is not None
+        assert mine.plan is not None
+        place = walk.plan.place[: len(mine.node_query)]
         torch.div(place, max(walk.num_entities, 1), rounding_mode="floor", out=mine.node_query)
         torch.remainder(place, max(walk.num_entities, 1), out=mine.node_entity)
         mine.row_start[: len(walk.row_start)].copy_(walk.row_start)
-        mine.sizes.copy_(walk.sizes)
-        if mine.hubs is not None and walk.hubs is not None:
-            mine.hubs.copy_(walk.hubs)
-        if mine.order is not None and walk.order is not None:
-            mine.order.copy_(walk.order)
+        for goal, given in (
+            (mine.plan.sizes, walk.plan.sizes),
+            (mine.plan.order, walk.plan.order),
+            (mine.plan.hubs, walk.plan.hubs),
+        ):
+            if goal is not None and given is not None:
+                goal.copy_(given)
         num_edges = len(walk.edge_source)
         mine.edge_source[:num_edges].copy_(walk.edge_source)
         mine.edge_relation[:num_edges].copy_(walk.edge_relation)
@@ -189,6 +191,10 @@ class _Inputs:
         self.batch.answer.copy_(batch.answer)
         self.batch.known.begin.copy_(batch.known.begin)
         self.batch.known.end.copy_(batch.known.end)
+
+
+def _padded(plan: LaunchPlan) -> LaunchPlan:
+    return LaunchPlan(plan.sizes.clone(), _clone(plan.order), _clone(plan.hubs), padded=True)
 
 
 def _clone(tensor: Tensor | None) -> Tensor | None:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from contextpool.errors import LostProcessError
 from contextpool.graph.graph import Graph
 from contextpool.pool.batch import BatchBuilder, QueryBatch
-from contextpool.pool.dropout import EdgeDropout
+from contextpool.pool.hide import EdgeDropout
 from contextpool.processes import Processes
 from contextpool.train.config import TrainConfig
 from contextpool.train.queries import TrainingQueries, mixed_seed

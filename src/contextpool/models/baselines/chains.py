@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from contextpool.context.config import ContextConfig
 from contextpool.errors import ConfigError
 from contextpool.graph.relations import RelationVocabulary
+from contextpool.kernels.hop import Hop
 from contextpool.kernels.interface import aggregate
 from contextpool.models.base import LinkPredictor, padded, scatter_scores
 from contextpool.models.rules import MAX_LENGTH, Rule
 from contextpool.models.streams import ContextStreams, edge_gate
 from contextpool.pool.batch import QueryBatch
-from contextpool.pool.propagation import Hop
 
 LEAST = 1e-20
 """Added to what arrives, so that nothing has a finite logarithm."""

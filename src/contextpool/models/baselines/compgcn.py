@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from contextpool.context.config import ContextConfig
 from contextpool.errors import ConfigError
 from contextpool.graph.relations import inverse
+from contextpool.kernels.hop import Hop
 from contextpool.kernels.interface import FULL, Message, Stream, aggregate
 from contextpool.models.base import LinkPredictor, padded, scatter_scores
 from contextpool.models.streams import edge_gate
 from contextpool.pool.batch import QueryBatch
-from contextpool.pool.propagation import Hop, Propagation
+from contextpool.pool.propagation import Propagation
 
 Composition = Literal["sub", "mult", "corr"]
 Normalization = Literal["mean", "symmetric", "sum"]

@@ -25,11 +25,12 @@ from torch.nn import functional
 from contextpool.context.config import ContextConfig
 from contextpool.errors import ConfigError
 from contextpool.graph.relations import inverse
+from contextpool.kernels.hop import Hop
 from contextpool.kernels.interface import FULL, Stream, aggregate
+from contextpool.kernels.rows import entries_of_rows
 from contextpool.models.base import LinkPredictor, scatter_scores
-from contextpool.pool._rows import entries_of_rows
 from contextpool.pool.batch import QueryBatch
-from contextpool.pool.propagation import Hop, Propagation
+from contextpool.pool.propagation import Propagation
 
 EDGES_AT_ONCE = {"cpu": 2**20, "cuda": 2**24}
 """Edges that the subgraphs of a chunk have together, at the very most: what caches hold, or what fills a device."""

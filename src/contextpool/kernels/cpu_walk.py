@@ -1,125 +1,84 @@
-"""Algorithm 2 on the CPU: one query after another, compiled, blocks of queries in threads."""
+"""Walks out from the heads of queries on the CPU: compiled, one query after another, blocks of queries in threads.
+
+`pooled_hops` is Algorithm 2, along relevant relations alone; `reach` goes breadth first along every edge.
+(numba's cache watches the file of the caller alone: after a change here, remove __pycache__ where others use it.)
+"""
 
 from __future__ import annotations
 
-import itertools
-import operator
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 import numpy.typing as npt
 import torch
+from numba.core import types
+from numba.extending import intrinsic
 from torch import Tensor
 
-from contextpool.context.counts import available_threads
 from contextpool.graph.graph import Graph
-from contextpool.pool._backend import SCRATCH_BYTES
-from contextpool.pool._bitmap import mark, new_bitmap, take_all
-from contextpool.pool._threads import in_threads
-from contextpool.pool.answers import BatchAnswers
-from contextpool.pool.edge_set import EdgeSet
-from contextpool.pool.hidden import HiddenEdges
-from contextpool.pool.incidence import Incidence, incidence_of
+from contextpool.kernels.threads import in_blocks, threads_within
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
-Result = TypeVar("Result")
-BLOCKS_PER_THREAD = 8
-LEAST_WORK = 2**18
-"""Edges a hop, about a millisecond: below this, starting threads takes longer than it saves."""
 
 
-class _Walk(NamedTuple):
-    """Everything that compiled code reads; shapes as in Incidence, HiddenEdges and BatchAnswers."""
+class PooledWalk(NamedTuple):
+    """What Algorithm 2 reads, as tensors; shapes as in `Incidence`, `HiddenEdges` and `BatchAnswers`."""
 
-    entity_start: Int64s
-    pair_entity: Int32s
-    pair_relation: Int32s
-    pair_start: Int64s
-    edge_arrival: Int32s
-    hidden_start: Int64s
-    hidden_edge: Int32s
-    rows: Int64s
-    pair_row: Int32s
-    query_head: Int32s
-    query_row: Int32s
-    changed_start: Int64s
-    changed_pair: Int32s
-    changed_row: Int32s
+    entity_start: Tensor
+    pair_entity: Tensor
+    pair_relation: Tensor
+    pair_start: Tensor
+    edge_arrival: Tensor
+    hidden_start: Tensor
+    hidden_edge: Tensor
+    rows: Tensor
+    pair_row: Tensor
+    query_head: Tensor  # [B] int32
+    query_row: Tensor
+    changed_start: Tensor
+    changed_pair: Tensor
+    changed_row: Tensor
 
 
-def walk(
-    graph: Graph,
-    query_head: Tensor,
-    answers: BatchAnswers,
-    hidden: HiddenEdges,
-    num_hops: int,
-    scratch_bytes: int,
-) -> tuple[EdgeSet, ...]:
-    """All hops of all queries. Scratch: 4.3 bytes per (entity, relation) pair and thread, beside twice the result."""
-    incidence = incidence_of(graph)
-    arrays = _arrays(incidence, query_head, answers, hidden)
-    num_threads = threads_within(scratch_bytes, 4.3 * incidence.num_pairs, len(query_head) * graph.num_edges)
+def pooled_hops(walk: PooledWalk, num_hops: int) -> list[tuple[Tensor, Tensor]]:
+    """Algorithm 2 for all queries: for each hop (query, edge) [K] int32, sorted.
+
+    Scratch: 4.3 bytes per (entity, relation) pair and thread, beside twice the result.
+    """
+    arrays = PooledWalk._make(array_of(tensor) for tensor in walk)
+    num_queries, num_pairs, num_edges = len(walk.query_head), len(walk.pair_entity), len(walk.edge_arrival)
+    num_threads = threads_within(4.3 * num_pairs, num_queries * num_edges)
     blocks = in_blocks(
-        lambda first, last: _walk_block(first, last, num_hops, arrays), len(query_head), num_threads
+        lambda first, last: _walk_block(first, last, num_hops, arrays), num_queries, num_threads
     )
-    hops = _assemble([sizes for sizes, _ in blocks], [edges for _, edges in blocks], num_hops, num_threads)
-    return tuple(
-        EdgeSet(query.to(graph.device), edge.to(graph.device), len(query_head)) for query, edge in hops
-    )
+    return _assemble([sizes for sizes, _ in blocks], [edges for _, edges in blocks], num_hops, num_threads)
 
 
-def union(a: EdgeSet, b: EdgeSet) -> EdgeSet:
-    """Edges that a query has in either set, both on the CPU. Scratch: 1/8 byte per edge of the graph and thread."""
-    edges = (a.query_start.numpy(), a.edge.numpy(), b.query_start.numpy(), b.edge.numpy())
-    num_edges = 1 + max((int(part.edge.max()) for part in (a, b) if len(part)), default=0)
-    num_threads = threads_within(SCRATCH_BYTES, num_edges / 8, len(a) + len(b))
+def reach(
+    graph: Graph, query_head: Tensor, num_hops: int, hidden_start: Tensor, hidden_edge: Tensor
+) -> tuple[Int32s, Int32s, Int32s]:
+    """Query, entity, first hop [M] of every node within `num_hops` of the heads [B], sorted by (query, entity).
+
+    Edges hidden_edge[hidden_start[b]:hidden_start[b + 1]] do not exist for query b. O(edges leaving the nodes within
+    num_hops - 1) time. Scratch: 8.2 bytes per entity and thread.
+    """
+    tensors = (query_head.int(), graph.row_start, graph.edge_tail, hidden_start, hidden_edge)
+    arrays = [array_of(tensor) for tensor in tensors]
+    num_threads = threads_within(8.2 * graph.num_entities, len(query_head) * graph.num_edges)
     blocks = in_blocks(
-        lambda first, last: _union_block(first, last, num_edges, *edges), a.num_queries, num_threads
+        lambda first, last: _reach_block(first, last, num_hops, *arrays), len(query_head), num_threads
     )
-    ((query, edge),) = _assemble([sizes for sizes, _ in blocks], [part for _, part in blocks], 1, num_threads)
-    return EdgeSet(query, edge, a.num_queries)
+    empty = np.zeros(0, dtype=np.int32)
+    size, entity, hop = (np.concatenate([empty, *(block[column] for block in blocks)]) for column in range(3))
+    return np.repeat(np.arange(len(query_head), dtype=np.int32), size), entity, hop
 
 
-def threads_within(scratch_bytes: int, bytes_per_thread: float, most_work: int) -> int:
-    """As many threads as numba may use and the budget allows; one where the work can't be worth more."""
-    available = available_threads() if most_work > LEAST_WORK else 1
-    return max(1, min(available, int(scratch_bytes / max(bytes_per_thread, 1))))
-
-
-def in_blocks(task: Callable[[int, int], Result], num_queries: int, num_threads: int) -> list[Result]:
-    """task(first, last) for consecutive blocks of queries, in order. The task has to release the interpreter's lock."""
-    size = -(-num_queries // (BLOCKS_PER_THREAD * num_threads)) if num_threads > 1 else num_queries
-    firsts = range(0, num_queries, max(size, 1))
-    rest = iter(firsts)  # whoever is free takes the next
-
-    def take_blocks() -> list[tuple[int, Result]]:
-        return [(first, task(first, min(first + size, num_queries))) for first in rest]
-
-    done = itertools.chain.from_iterable(in_threads(take_blocks, min(num_threads, len(firsts))))
-    return [result for _, result in sorted(done, key=operator.itemgetter(0))]
-
-
-def _arrays(incidence: Incidence, query_head: Tensor, answers: BatchAnswers, hidden: HiddenEdges) -> _Walk:
-    tensors = (
-        incidence.entity_start,
-        incidence.pair_entity,
-        incidence.pair_relation,
-        incidence.pair_start,
-        incidence.edge_arrival,
-        hidden.start,
-        hidden.edge,
-        answers.rows,
-        answers.pair_row,
-        query_head.int(),
-        answers.query_row,
-        answers.changed_start,
-        answers.changed_pair,
-        answers.changed_row,
-    )
-    return _Walk(*(tensor.contiguous().cpu().numpy() for tensor in tensors))
+def array_of(tensor: Tensor) -> npt.NDArray[Any]:
+    """The numbers of a tensor, one after the other in main memory."""
+    array: npt.NDArray[Any] = tensor.contiguous().cpu().numpy()
+    return array
 
 
 def _assemble(
@@ -276,18 +235,95 @@ def _place_block(first, sizes, starts, block, query, edge):  # type: ignore[no-u
 
 
 @numba.njit(cache=True, nogil=True)
-def _union_block(first, last, num_edges, start_a, edge_a, start_b, edge_b):  # type: ignore[no-untyped-def]
-    """The sizes [last - first, 1] and the edges that each query has in a or in b."""
-    bits, summary = new_bitmap(num_edges)
-    sizes = np.zeros((last - first, 1), dtype=np.int64)
-    out, used = np.empty(1024, dtype=np.int32), np.int64(0)
+def _reach_block(  # type: ignore[no-untyped-def]
+    first, last, num_hops, query_head, row_start, edge_tail, hidden_start, hidden_edge
+):
+    """Nodes per query [last - first], then the entity and the first hop of each, one query after another."""
+    num_entities = len(row_start) - 1
+    bits, summary = new_bitmap(num_entities)
+    first_hop = np.full(num_entities, -1, dtype=np.int32)
+    order = np.empty(num_entities, dtype=np.int32)  # entities as they are reached, hop by hop
+    sizes = np.zeros(last - first, dtype=np.int32)
+    entities, hops, used = np.empty(1024, dtype=np.int32), np.empty(1024, dtype=np.int32), np.int64(0)
     for query in range(first, last):
-        for k in range(start_a[query], start_a[query + 1]):
-            mark(bits, summary, edge_a[k])
-        for k in range(start_b[query], start_b[query + 1]):
-            mark(bits, summary, edge_b[k])
-        most = start_a[query + 1] - start_a[query] + start_b[query + 1] - start_b[query]
-        out = with_room(out, used, most)
-        sizes[query - first, 0] = take_all(bits, summary, out[used:])
-        used += sizes[query - first, 0]
-    return sizes, out[:used]
+        hidden = hidden_edge[hidden_start[query] : hidden_start[query + 1]]
+        count = _reach_from(query_head[query], num_hops, row_start, edge_tail, hidden, first_hop, order)
+        for k in range(count):
+            mark(bits, summary, order[k])
+        entities, hops = with_room(entities, used, count), with_room(hops, used, count)
+        take_all(bits, summary, entities[used:])
+        for k in range(used, used + count):
+            hops[k] = first_hop[entities[k]]
+            first_hop[entities[k]] = -1
+        sizes[query - first] = count
+        used += count
+    return sizes, entities[:used], hops[:used]
+
+
+@numba.njit(cache=True, nogil=True)
+def _reach_from(head, num_hops, row_start, edge_tail, hidden, first_hop, order):  # type: ignore[no-untyped-def]
+    """Fill first_hop and order from one head; how many entities were reached."""
+    first_hop[head], order[0] = 0, head
+    count, begin = np.int64(1), np.int64(0)
+    for hop in range(1, num_hops + 1):
+        end = count
+        for k in range(begin, end):
+            start, stop = row_start[order[k]], row_start[order[k] + 1]
+            next_hidden = first_at_least(hidden, 0, len(hidden), start)
+            for edge in range(start, stop):
+                if next_hidden < len(hidden) and hidden[next_hidden] == edge:
+                    next_hidden += 1
+                elif first_hop[edge_tail[edge]] < 0:
+                    first_hop[edge_tail[edge]] = hop
+                    order[count] = edge_tail[edge]
+                    count += 1
+        begin = end
+    return count
+
+
+# Sets of small integers as two levels of bits: marking a member costs O(1), taking all of them out in order costs
+# O(members + capacity / 4096).
+
+
+@intrinsic
+def lowest_bit(typing_context: Any, word: Any) -> Any:
+    """The position of the lowest bit that is set in a word that is not 0."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], context.get_constant(types.boolean, True))
+
+    return types.int64(types.int64), generate
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def new_bitmap(capacity):  # type: ignore[no-untyped-def]
+    """An empty set: bits [capacity / 64] and summary [capacity / 4096]; summary bit w says that bits[w] is not 0."""
+    num_words = (capacity >> 6) + 1
+    return np.zeros(num_words, dtype=np.int64), np.zeros((num_words >> 6) + 1, dtype=np.int64)
+
+
+@numba.njit(cache=True, nogil=True, forceinline=True)
+def mark(bits, summary, member):  # type: ignore[no-untyped-def]
+    word = member >> 6
+    if bits[word] == 0:
+        summary[word >> 6] |= np.int64(1) << (word & 63)
+    bits[word] |= np.int64(1) << (member & 63)
+
+
+@numba.njit(cache=True, nogil=True, forceinline=True)
+def take_all(bits, summary, members):  # type: ignore[no-untyped-def]
+    """Move the members, ascending, to the front of `members`; how many there were. The bitmap is empty afterwards."""
+    count = 0
+    for s in range(len(summary)):
+        group = summary[s]
+        summary[s] = 0
+        while group != 0:
+            word = (s << 6) + lowest_bit(group)
+            group &= group - 1
+            rest = bits[word]
+            bits[word] = 0
+            while rest != 0:
+                members[count] = (word << 6) + lowest_bit(rest)
+                rest &= rest - 1
+                count += 1
+    return count

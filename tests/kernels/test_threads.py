@@ -11,9 +11,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from contextpool.pool import _threads
-from contextpool.pool._threads import in_threads
-from contextpool.pool._walk_cpu import in_blocks
+from contextpool.kernels import threads as _threads
+from contextpool.kernels.threads import in_blocks, in_threads
 
 
 @pytest.fixture(params=["torch's", "plain"])
@@ -121,7 +120,7 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
     """OpenMP's are not copied with it, and would be waited for without end."""
     script = """
 import os, sys, torch
-from contextpool.pool._threads import in_threads
+from contextpool.kernels.threads import in_threads
 torch.set_num_threads(2)
 print(*in_threads(lambda: 1, 2), flush=True)
 child = os.fork()

@@ -1,4 +1,10 @@
-"""Which facts do not exist for which query: a query never sees its own answer."""
+"""Which facts do not exist for which query: its own answer, and in training a share of the others.
+
+A query never sees its own answer. Edge dropout: every training query walks a graph from which a share of the facts is
+gone, another share each time. Whether fact f is gone for query b of a step is decided by a hash of (seed of the step,
+b, f) against a threshold, so there is nothing to store, both directions of a fact share its fate, and every device
+decides alike. What is dropped cannot be walked; the statistics, and which relations an entity has, stay as they are.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +15,15 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from contextpool.errors import DataError
+from contextpool.errors import ConfigError, DataError
 from contextpool.graph.graph import Graph
-from contextpool.pool._checks import check_ids, check_same_length
-from contextpool.pool._rows import numbers_of_rows
+from contextpool.graph.hashing import mixed
+from contextpool.kernels.rows import numbers_of_rows
+from contextpool.pool.incidence import cached_per_graph
 from contextpool.triples.store import Triple
+
+FULL_SCALE = 2**32
+"""A threshold of which every hash lies below."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,3 +125,76 @@ def _edge_of_label(graph: Graph, triple: Triple) -> int:
 
 def _ids(values: list[int]) -> Tensor:
     return torch.tensor(values, dtype=torch.int64)
+
+
+@dataclass(frozen=True)
+class EdgeDropout:
+    """How to drop in one step: fact f is gone for query b where mixed(mixed(f) ^ salts[b]) < threshold."""
+
+    share: float
+    """Of the facts, expected."""
+    seed: int
+    """Of the step."""
+    first: int = 0
+    """The number that the first query has within the step, of which this may be a share."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share < 1:
+            raise ConfigError(f"the share of dropped edges is {self.share}; it has to lie in [0, 1).")
+
+    @property
+    def threshold(self) -> int:
+        return int(self.share * FULL_SCALE)
+
+    def salts(self, num_queries: int, device: torch.device) -> Tensor:
+        """[B] int64 in [0, 2**32), one for each query of the step, from number `first` on."""
+        low, high = self.seed % FULL_SCALE, self.seed // FULL_SCALE % FULL_SCALE
+        number = torch.arange(self.first, self.first + num_queries, device=device)
+        return mixed(mixed(number ^ low) ^ high)
+
+    def dropped(self, graph: Graph, num_queries: int) -> Tensor:
+        """[B, 2T] which edges are gone."""
+        facts = graph.forward_edges  # [T]
+        number = torch.minimum(facts, graph.edge_inverse[facts].long())
+        salt = self.salts(num_queries, graph.device)
+        gone = mixed(mixed(number)[None, :] ^ salt[:, None]) < self.threshold  # [B, T]
+        return gone[:, _fact_of_edge(graph)]
+
+    def hidden_edges(self, graph: Graph, anyway: HiddenEdges) -> HiddenEdges:
+        """What is dropped, and what each query must not see anyway."""
+        gone = self.dropped(graph, anyway.num_queries)
+        gone[anyway.edge_query, anyway.edge.long()] = True
+        start = torch.zeros(len(gone) + 1, dtype=torch.int64, device=graph.device)
+        torch.cumsum(gone.sum(dim=1), 0, out=start[1:])
+        return HiddenEdges(start, torch.nonzero(gone)[:, 1].int(), graph.num_edges)
+
+
+@cached_per_graph
+def _fact_of_edge(graph: Graph) -> Tensor:
+    """[2T] the place of each edge's fact among the forward edges."""
+    place = torch.empty(graph.num_edges, dtype=torch.int64, device=graph.device)
+    order = torch.arange(graph.num_triples, device=graph.device)
+    place[graph.forward_edges] = order
+    place[graph.edge_inverse[graph.forward_edges].long()] = order
+    return place
+
+
+def check_ids(name: str, ids: Tensor, limit: int) -> None:
+    """Refuse anything but a list of whole numbers in [0, limit)."""
+    if ids.dim() != 1:
+        raise DataError(f"{name} has shape {tuple(ids.shape)}; it has to be one list of ids.")
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise DataError(f"{name} has dtype {ids.dtype}; ids are integers.")
+    if len(ids) == 0:
+        return
+    lowest, highest = torch.stack(torch.aminmax(ids)).tolist()
+    if lowest < 0 or highest >= limit:
+        raise DataError(f"{name} runs from {lowest:,} to {highest:,}, but has to lie in [0, {limit:,}).")
+
+
+def check_same_length(names: str, one: Tensor, other: Tensor) -> None:
+    """Refuse two columns of different lengths."""
+    if len(one) != len(other):
+        raise DataError(
+            f"{names} have {len(one):,} and {len(other):,} entries; they are columns of one table."
+        )

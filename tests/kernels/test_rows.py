@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpool.pool._bitmap import mark, new_bitmap, take_all
-from contextpool.pool._rows import entries_of_rows, pieces, without
+from contextpool.kernels.cpu_walk import mark, new_bitmap, take_all
+from contextpool.kernels.rows import entries_of_rows
 
 ROWS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 6)), max_size=12)
 """(first entry, size) of each row."""
@@ -20,24 +18,6 @@ def test_entries_of_rows_equal_plain_ranges(rows: list[tuple[int, int]]) -> None
     row, entry = entries_of_rows(first, size)
     expected = [(number, start + k) for number, (start, length) in enumerate(rows) for k in range(length)]
     assert list(zip(row.tolist(), entry.tolist(), strict=True)) == expected
-
-
-@given(st.lists(st.integers(0, 9), max_size=20), st.integers(1, 15))
-def test_pieces_cover_all_rows_in_order_and_keep_to_the_limit(size: list[int], limit: int) -> None:
-    found = list(pieces(torch.tensor(size, dtype=torch.int64), limit))
-    assert [row for first, last in found for row in range(first, last)] == list(range(len(size)))
-    for first, last in found:
-        assert sum(size[first:last]) <= limit or last == first + 1
-    for (first, last), _ in pairwise(found):
-        assert sum(size[first:last]) + size[last] > limit  # not more pieces than it takes
-
-
-@given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))
-def test_without_tells_which_keys_stay(keys: set[int], unwanted: set[int]) -> None:
-    columns = [torch.tensor(sorted(values), dtype=torch.int64) for values in (keys, unwanted)]
-    keep = without(*columns)
-    left = columns[0] if keep is None else columns[0][keep]
-    assert left.tolist() == sorted(keys - unwanted)
 
 
 @given(st.lists(st.integers(0, 20_000), max_size=200))

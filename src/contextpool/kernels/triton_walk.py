@@ -1,8 +1,8 @@
-"""The Triton kernels behind `pool._triton_build`: the walk of a batch.
+"""The Triton kernels of a batch's walks: what is reached, the edges between, and pooling (Algorithm 2).
 
 Flags are one byte (or one int32) a (query, entity) or (query, pair), with a bit per context view, so all views
 are pooled at once. Query b does not see edge hidden[b] nor its inverse; -1 hides nothing. With DROPS, it does not see
-the facts either that `dropout.EdgeDropout` drops.
+the facts either that `EdgeDropout` drops.
 """
 
 from __future__ import annotations
@@ -143,3 +143,123 @@ def fill_kernel(
         arrival = tl.load(edge_arrival + edge, mask=seen, other=0)
         bits = tl.load(pooled + query * num_pairs + arrival, mask=seen, other=0)
         tl.store(edge_views + slot, bits, mask=ok)
+
+
+@triton.jit
+def _allowed(mask, own_row, own_column, query, first, second, asked, neighbor, num_directed, ok):
+    """Bits of the views in which `neighbor` may leave an entity that asks with `asked`."""
+    place = own_row + query * 2 * num_directed + neighbor
+    column = own_column + query * 2 * num_directed + asked
+    asks_own = (asked == first) | (asked == second)
+    is_own = (neighbor == first) | (neighbor == second)
+    usual = tl.load(mask + asked * num_directed + neighbor, mask=ok & ~asks_own & ~is_own, other=0)
+    in_column = tl.load(
+        column + tl.where(neighbor == second, num_directed, 0), mask=ok & ~asks_own & is_own, other=0
+    )
+    in_row = tl.load(place + tl.where(asked == second, num_directed, 0), mask=ok & asks_own, other=0)
+    return (usual | in_column | in_row).to(tl.int32)
+
+
+@triton.jit(do_not_specialize=["num_relations", "num_pairs"])
+def first_leave_kernel(
+    query_head,
+    query_relation,
+    mask,
+    own_row,
+    own_column,
+    entity_start,
+    pair_relation,
+    leaving,  # [B, P] int32, zeros
+    pooled,  # [B, P] uint8, zeros
+    num_relations,
+    num_pairs,
+    BLOCK: tl.constexpr,
+):
+    """Hop 1: the head asks with the query relation."""
+    query = tl.program_id(0).to(tl.int64)
+    num_directed = 2 * num_relations
+    entity = tl.load(query_head + query)
+    first = tl.load(query_relation + query)
+    second = tl.where(first < num_relations, first + num_relations, first - num_relations)
+    pair = tl.load(entity_start + entity)
+    end = tl.load(entity_start + entity + 1)
+    while pair < end:
+        pairs = pair + tl.arange(0, BLOCK)
+        ok = pairs < end
+        neighbor = tl.load(pair_relation + pairs, mask=ok, other=0).to(tl.int64)
+        asked = tl.zeros([BLOCK], dtype=tl.int64) + first
+        bits = _allowed(mask, own_row, own_column, query, first, second, asked, neighbor, num_directed, ok)
+        tl.store(leaving + query * num_pairs + pairs, bits, mask=ok)
+        tl.store(pooled + query * num_pairs + pairs, bits.to(tl.uint8), mask=ok)
+        pair += BLOCK
+
+
+@triton.jit(do_not_specialize=["threshold", "num_edges", "num_pairs"])
+def arrive_kernel(
+    leaving,  # [B, P] int32
+    edge_pair,
+    edge_arrival,
+    edge_inverse,
+    hidden,
+    salt,
+    threshold,
+    arriving,  # [B, P] int32, zeros
+    num_edges,
+    num_pairs,
+    DROPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Edges of the hop arrive at (tail, inverse relation); every edge looks back along its own inverse."""
+    query = tl.program_id(1).to(tl.int64)
+    edge = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    ok = _seen(edge < num_edges, edge, query, hidden, edge_inverse, salt, threshold, DROPS)
+    row = query * num_pairs
+    bits = tl.load(leaving + row + tl.load(edge_arrival + edge, mask=ok, other=0), mask=ok, other=0)
+    some = ok & (bits != 0)
+    pair = tl.load(edge_pair + edge, mask=some, other=0)
+    tl.atomic_or(arriving + row + pair, bits, mask=some, sem="relaxed")
+
+
+@triton.jit(do_not_specialize=["num_relations", "num_pairs"])
+def leave_kernel(
+    query_relation,
+    mask,
+    own_row,
+    own_column,
+    entity_start,
+    pair_entity,
+    pair_relation,
+    arriving,
+    leaving,
+    pooled,
+    num_relations,
+    num_pairs,
+    BLOCK: tl.constexpr,
+):
+    """Which pairs may be left by, given those arrived at: an OR over the pairs of the same entity."""
+    query = tl.program_id(1).to(tl.int64)
+    pairs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    ok = pairs < num_pairs
+    num_directed = 2 * num_relations
+    first = tl.load(query_relation + query)
+    second = tl.where(first < num_relations, first + num_relations, first - num_relations)
+    entity = tl.load(pair_entity + pairs, mask=ok, other=0)
+    neighbor = tl.load(pair_relation + pairs, mask=ok, other=0).to(tl.int64)
+    other = tl.load(entity_start + entity, mask=ok, other=0)
+    end = tl.load(entity_start + entity + 1, mask=ok, other=0)
+    row = query * num_pairs
+    result = tl.zeros([BLOCK], dtype=tl.int32)
+    left = tl.max(end - other, axis=0)
+    while left > 0:
+        active = ok & (other < end)
+        bits = tl.load(arriving + row + other, mask=active, other=0)
+        asking = active & (bits != 0)
+        asked = tl.load(pair_relation + other, mask=asking, other=0).to(tl.int64)
+        result |= bits & _allowed(
+            mask, own_row, own_column, query, first, second, asked, neighbor, num_directed, asking
+        )
+        other += 1
+        left -= 1
+    tl.store(leaving + row + pairs, result, mask=ok)
+    known = tl.load(pooled + row + pairs, mask=ok, other=0).to(tl.int32)
+    tl.store(pooled + row + pairs, (known | result).to(tl.uint8), mask=ok)

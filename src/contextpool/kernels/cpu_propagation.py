@@ -15,65 +15,76 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from contextpool.pool._backend import SCRATCH_BYTES
-from contextpool.pool._walk_cpu import first_at_least, in_blocks, threads_within
-from contextpool.pool.edge_set import EdgeSet
-from contextpool.pool.frontier import Frontier
-from contextpool.pool.propagation import Walked
+from contextpool.graph.graph import Graph
+from contextpool.kernels.cpu_walk import array_of, first_at_least, reach
+from contextpool.kernels.threads import in_blocks, threads_within
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 
 
-def propagate(reached: Frontier, views: Sequence[Sequence[EdgeSet]]) -> Walked:
-    """Nodes and edges as `build_propagation` describes them, for what a frontier reached.
+class Walked(NamedTuple):
+    """Nodes and edges; fields as those of `Propagation`, in main memory."""
 
-    Scratch: 4 bytes per entity and 1 per edge of the graph, for each thread.
+    layer_sizes: tuple[int, ...]
+    node_query: Tensor
+    node_entity: Tensor
+    row_start: Tensor
+    edge_source: Tensor
+    edge_relation: Tensor
+    edge_back: Tensor
+    edge_views: Tensor
+
+    def columns(self, device: torch.device) -> dict[str, Any]:
+        """All but the sizes, on a device."""
+        return {name: getattr(self, name).to(device) for name in self._fields[1:]}
+
+
+class ViewEdges(NamedTuple):
+    """Edges of a view: those of query b are edge[start[b]:start[b + 1]]."""
+
+    view: int
+    start: Tensor  # [B + 1] int64
+    edge: Tensor  # int32
+
+
+def propagate(
+    graph: Graph,
+    query_head: Tensor,
+    num_layers: int,
+    hidden_start: Tensor,
+    hidden_edge: Tensor,
+    views: Sequence[ViewEdges],
+) -> Walked:
+    """Nodes and edges as `build_propagation` describes them. O(edges reached) time and memory.
+
+    Edges hidden_edge[hidden_start[b]:hidden_start[b + 1]] do not exist for query b. Scratch: 4 bytes per entity and 1
+    per edge of the graph, for each thread.
     """
-    graph, num_queries = reached.graph, reached.num_queries
-    query, entity, hop = (
-        column.cpu().numpy() for column in (reached.node_query, reached.node_entity, reached.node_hop)
-    )
-    layer_sizes, number, node_query, node_entity = _numbered(query, entity, hop, reached.num_hops)
+    num_queries = len(query_head)
+    query, entity, hop = reach(graph, query_head, num_layers, hidden_start, hidden_edge)
+    layer_sizes, number, node_query, node_entity = _numbered(query, entity, hop, num_layers)
     node_start = np.searchsorted(query, np.arange(num_queries + 1))
-    tensors = graph.row_start, graph.edge_tail, reached.hidden.start, reached.hidden.edge
-    rows = node_start, entity, number, layer_sizes[-2], *(_array(tensor) for tensor in tensors)
-    scratch = 4 * graph.num_entities + graph.num_edges
-    num_threads = threads_within(SCRATCH_BYTES, scratch, num_queries * graph.num_edges)
+    tensors = graph.row_start, graph.edge_tail, hidden_start, hidden_edge
+    rows = node_start, entity, number, layer_sizes[-2], *(array_of(tensor) for tensor in tensors)
+    num_threads = threads_within(4 * graph.num_entities + graph.num_edges, num_queries * graph.num_edges)
 
     row_start = np.zeros(len(number) + 1, dtype=np.int64)
     in_blocks(lambda *block: _count(*block, *rows, row_start), num_queries, num_threads)
     np.cumsum(row_start, out=row_start)
 
     marks = _Marks.of(views, num_queries)
-    edges = _new_edges(int(row_start[-1]))
-    relations = _array(graph.edge_relation), _array(graph.edge_inverse), graph.num_relations
+    num_edges = int(row_start[-1])
+    source, relation, back = (np.empty(num_edges, dtype=np.int32) for _ in range(3))
+    bits = np.empty(num_edges, dtype=np.uint8)
+    relations = array_of(graph.edge_relation), array_of(graph.edge_inverse), graph.num_relations
     in_blocks(
-        lambda *block: _fill(*block, *rows, row_start, *relations, *marks, *edges),
+        lambda *block: _fill(*block, *rows, row_start, *relations, *marks, source, relation, back, bits),
         num_queries,
         num_threads,
     )
-    source, relation, back, bits = (torch.from_numpy(array).to(graph.device) for array in edges)
-    return Walked(
-        layer_sizes=tuple(layer_sizes.tolist()),
-        node_query=torch.from_numpy(node_query).to(graph.device),
-        node_entity=torch.from_numpy(node_entity).to(graph.device),
-        row_start=torch.from_numpy(row_start).to(graph.device),
-        edge_source=source,
-        edge_relation=relation,
-        edge_back=back,
-        edge_views=bits,
-    )
-
-
-def _array(tensor: Tensor) -> npt.NDArray[Any]:
-    array: npt.NDArray[Any] = tensor.contiguous().cpu().numpy()
-    return array
-
-
-def _new_edges(count: int) -> tuple[npt.NDArray[Any], ...]:
-    """Room for source, relation, back and views of so many edges."""
-    return *(np.empty(count, dtype=np.int32) for _ in range(3)), np.empty(count, dtype=np.uint8)
+    arrays = (node_query, node_entity, row_start, source, relation, back, bits)
+    return Walked(tuple(layer_sizes.tolist()), *(torch.from_numpy(array) for array in arrays))
 
 
 class _Marks(NamedTuple):
@@ -84,14 +95,13 @@ class _Marks(NamedTuple):
     bit: Int64s  # [sets]
 
     @classmethod
-    def of(cls, views: Sequence[Sequence[EdgeSet]], num_queries: int) -> _Marks:
-        sets = [(view, edges) for view, hops in enumerate(views) for edges in hops]
-        offset = np.cumsum([0, *(len(edges) for _, edges in sets)])
-        starts = [_array(edges.query_start) + first for (_, edges), first in zip(sets, offset, strict=False)]
+    def of(cls, views: Sequence[ViewEdges], num_queries: int) -> _Marks:
+        offset = np.cumsum([0, *(len(one.edge) for one in views)])
+        starts = [array_of(one.start) + first for one, first in zip(views, offset, strict=False)]
         return cls(
             np.stack([np.zeros(num_queries + 1, dtype=np.int64), *starts])[1:],
-            np.concatenate([np.zeros(0, dtype=np.int32), *(_array(edges.edge) for _, edges in sets)]),
-            np.array([view for view, _ in sets], dtype=np.int64),
+            np.concatenate([np.zeros(0, dtype=np.int32), *(array_of(one.edge) for one in views)]),
+            np.array([one.view for one in views], dtype=np.int64),
         )
 
 

@@ -1,7 +1,7 @@
-"""Batches built on the device with Triton: what `build_propagation`, `expand` and `left_out` do, in 20 to 40 launches.
+"""Batches built on the device with Triton: what `build_propagation`, `expand` and `answers_left_out` do elsewhere.
 
-The host waits once a batch, for the sizes of the layers. Views of Algorithm 3 alone; Algorithm 1 and edges hidden
-in other ways than one a query and by dropout take the general path.
+It takes 20 to 40 launches, and the host waits once a batch, for the sizes of the layers. Views of Algorithm 3 alone;
+Algorithm 1, and edges hidden in other ways than one a query and by dropout, take the general path.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from triton import cdiv
 from contextpool.context.counts import CountsOf
 from contextpool.context.neighbors import ContextNeighbors
 from contextpool.graph.graph import Graph
-from contextpool.pool import _triton_candidates as candidates
-from contextpool.pool import _triton_pooling as pooling
-from contextpool.pool import _triton_walk as walking
+from contextpool.kernels import triton_relevance, triton_walk
+from contextpool.kernels.hop import HUB_EDGES, LaunchPlan
+from contextpool.pool.batch import QueryBatch
 from contextpool.pool.candidates import RAW, features_of
-from contextpool.pool.dropout import EdgeDropout
+from contextpool.pool.hide import EdgeDropout
 from contextpool.pool.incidence import cached_per_graph, incidence_of
-from contextpool.pool.propagation import HUB_EDGES, Propagation
-from contextpool.pool.query_batch import QueryBatch
+from contextpool.pool.propagation import Propagation
 
 BLOCK = 256
 UNREACHED = 255
@@ -178,7 +177,7 @@ def decide(
     own_column = torch.empty_like(own_row)
     relevance = torch.empty(num_queries, 5, num_directed, dtype=torch.float32, device=graph.device)
     if num_queries and num_directed:
-        pooling.decide_kernel[(num_queries, cdiv(num_directed, BLOCK))](
+        triton_relevance.decide_kernel[(num_queries, cdiv(num_directed, BLOCK))](
             query_relation, left_out, graph.edge_head, graph.edge_tail, graph.edge_inverse, counts.only_one,
             counts.words, counts.both, threshold, own_row, own_column, relevance,
             graph.num_relations, counts.words.size(1),
@@ -197,17 +196,17 @@ def pooled_flags(walk: Walkers, decisions: Decisions, num_hops: int) -> Tensor:
     if not leaving.numel():
         return pooled
     answers = (decisions.mask, decisions.own_row, decisions.own_column)
-    pooling.first_leave_kernel[(num_queries,)](
+    triton_walk.first_leave_kernel[(num_queries,)](
         walk.head, walk.relation, *answers, incidence.entity_start, incidence.pair_relation, leaving, pooled,
         graph.num_relations, incidence.num_pairs, BLOCK=64,
     )  # fmt: skip
     for _ in range(1, num_hops):
         arriving = torch.zeros(shape, dtype=torch.int32, device=graph.device)
-        pooling.arrive_kernel[(cdiv(graph.num_edges, BLOCK), num_queries)](
+        triton_walk.arrive_kernel[(cdiv(graph.num_edges, BLOCK), num_queries)](
             leaving, incidence.edge_pair, incidence.edge_arrival, graph.edge_inverse, walk.hidden, *walk.drops,
             arriving, graph.num_edges, incidence.num_pairs, DROPS=walk.dropout is not None, BLOCK=BLOCK,
         )  # fmt: skip
-        pooling.leave_kernel[(cdiv(incidence.num_pairs, BLOCK), num_queries)](
+        triton_walk.leave_kernel[(cdiv(incidence.num_pairs, BLOCK), num_queries)](
             walk.relation, *answers, incidence.entity_start, incidence.pair_entity, incidence.pair_relation,
             arriving, leaving, pooled, graph.num_relations, incidence.num_pairs, BLOCK=BLOCK,
         )  # fmt: skip
@@ -227,7 +226,7 @@ def propagate(walkers: Walkers, num_layers: int, pooled: Tensor | None) -> Propa
     row_start = torch.zeros(len(order) + 1, dtype=torch.int64, device=device)
     degree = torch.zeros(len(order), dtype=torch.int64, device=device)
     if len(order) and graph.num_edges:
-        walking.degree_kernel[(cdiv(len(order), BLOCK),)](
+        triton_walk.degree_kernel[(cdiv(len(order), BLOCK),)](
             order, graph.row_start, sizes, degree, len(order), num_entities, num_layers, BLOCK=BLOCK
         )
     torch.cumsum(degree, 0, out=row_start[1:])
@@ -238,7 +237,7 @@ def propagate(walkers: Walkers, num_layers: int, pooled: Tensor | None) -> Propa
     incidence = incidence_of(graph)
     views = torch.zeros(num_edges, dtype=torch.uint8, device=device)
     if num_nodes and num_edges:
-        walking.fill_kernel[(cdiv(graph.num_edges, BLOCK), num_queries)](
+        triton_walk.fill_kernel[(cdiv(graph.num_edges, BLOCK), num_queries)](
             number, graph.row_start, graph.edge_head, graph.edge_tail, graph.edge_relation, graph.edge_inverse,
             incidence.edge_arrival, views if pooled is None else pooled, walkers.hidden, *walkers.drops, row_start,
             *columns, views, num_nodes, layer_sizes[-2], graph.num_edges, num_entities, incidence.num_pairs,
@@ -258,10 +257,12 @@ def propagate(walkers: Walkers, num_layers: int, pooled: Tensor | None) -> Propa
         edge_relation=columns[1],
         edge_back=columns[2],
         edge_views=views,
-        sizes=sizes,
-        hubs=number.view(num_queries, num_entities)[:, _hub_entities(graph)].reshape(-1),
-        order=_by_length(graph, first_hop, number),
-        place=order,
+        plan=LaunchPlan(
+            sizes=sizes,
+            order=_by_length(graph, first_hop, number),
+            hubs=number.view(num_queries, num_entities)[:, _hub_entities(graph)].reshape(-1),
+            place=order,
+        ),
     )
 
 
@@ -291,7 +292,7 @@ def _first_hops(walk: Walkers, num_layers: int) -> Tensor:
     first_hop.scatter_(1, walk.head[:, None], 0)
     if num_queries and graph.num_edges:
         for hop in range(1, num_layers + 1):
-            walking.reach_kernel[(cdiv(graph.num_edges, BLOCK), num_queries)](
+            triton_walk.reach_kernel[(cdiv(graph.num_edges, BLOCK), num_queries)](
                 first_hop, graph.edge_head, graph.edge_tail, graph.edge_inverse, walk.hidden, *walk.drops,
                 hop, graph.num_entities, graph.num_edges, DROPS=walk.dropout is not None, BLOCK=BLOCK,
             )  # fmt: skip
@@ -303,7 +304,7 @@ def candidate_relevance(graph: Graph, counts: CountsOf, decisions: Decisions, le
     incidence, num_queries = incidence_of(graph), len(left_out)
     result = torch.zeros(num_queries, graph.num_entities, dtype=torch.float32, device=graph.device)
     if result.numel() and graph.num_edges:
-        candidates.candidate_kernel[(cdiv(graph.num_entities, 128), num_queries)](
+        triton_relevance.candidate_kernel[(cdiv(graph.num_entities, 128), num_queries)](
             decisions.relevance, left_out, incidence.edge_pair, graph.edge_inverse, counts.only_one,
             incidence.entity_start, incidence.pair_relation, result, 2 * graph.num_relations, graph.num_entities,
             BLOCK=128,
@@ -318,7 +319,7 @@ def raw_features(
     incidence, num_queries = incidence_of(graph), len(left_out)
     result = torch.zeros(num_queries, RAW, graph.num_entities, dtype=torch.float32, device=graph.device)
     if result.numel() and graph.num_edges:
-        candidates.features_kernel[(cdiv(graph.num_entities, 128), num_queries)](
+        triton_relevance.features_kernel[(cdiv(graph.num_entities, 128), num_queries)](
             query_relation, decisions.relevance, left_out, incidence.edge_pair, graph.edge_inverse, counts.only_one,
             incidence.entity_start, incidence.pair_relation, result, graph.num_relations, graph.num_entities,
             BLOCK=128,

@@ -1,16 +1,12 @@
-"""The Triton kernels behind `pool._triton_build`: pooling and leave-one-out decisions of a batch.
+"""The Triton kernels behind what context says to each query of a batch: decisions of views, relevance, candidates.
 
-Flags are one byte (or one int32) a (query, entity) or (query, pair), with a bit per context view, so all views
-are pooled at once. Query b does not see edge hidden[b] nor its inverse; -1 hides nothing. With DROPS, it does not see
-the facts either that `dropout.EdgeDropout` drops.
+Query b does not count the fact of edge hidden[b]; -1 leaves nothing out.
 """
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
-
-from contextpool.pool._triton_walk import _seen
 
 
 @triton.jit
@@ -137,120 +133,107 @@ def decide_kernel(
 
 
 @triton.jit
-def _allowed(mask, own_row, own_column, query, first, second, asked, neighbor, num_directed, ok):
-    """Bits of the views in which `neighbor` may leave an entity that asks with `asked`."""
-    place = own_row + query * 2 * num_directed + neighbor
-    column = own_column + query * 2 * num_directed + asked
-    asks_own = (asked == first) | (asked == second)
-    is_own = (neighbor == first) | (neighbor == second)
-    usual = tl.load(mask + asked * num_directed + neighbor, mask=ok & ~asks_own & ~is_own, other=0)
-    in_column = tl.load(
-        column + tl.where(neighbor == second, num_directed, 0), mask=ok & ~asks_own & is_own, other=0
-    )
-    in_row = tl.load(place + tl.where(asked == second, num_directed, 0), mask=ok & asks_own, other=0)
-    return (usual | in_column | in_row).to(tl.int32)
+def _gone_pairs(hidden, query, edge_inverse, edge_pair, only_one):
+    """Pairs (entity, relation) that a query's hidden fact was the only one of, at its head and at its tail; or -1."""
+    hiding = tl.load(hidden + query)
+    place = tl.maximum(hiding, 0)
+    back = tl.load(edge_inverse + place)
+    gone = tl.load(edge_pair + place).to(tl.int64)
+    gone = tl.where((hiding >= 0) & (tl.load(only_one + place) != 0), gone, -1)
+    gone_back = tl.load(edge_pair + back).to(tl.int64)
+    gone_back = tl.where((hiding >= 0) & (tl.load(only_one + back) != 0), gone_back, -1)
+    return gone, gone_back
 
 
-@triton.jit(do_not_specialize=["num_relations", "num_pairs"])
-def first_leave_kernel(
-    query_head,
-    query_relation,
-    mask,
-    own_row,
-    own_column,
-    entity_start,
-    pair_relation,
-    leaving,  # [B, P] int32, zeros
-    pooled,  # [B, P] uint8, zeros
-    num_relations,
-    num_pairs,
-    BLOCK: tl.constexpr,
-):
-    """Hop 1: the head asks with the query relation."""
-    query = tl.program_id(0).to(tl.int64)
-    num_directed = 2 * num_relations
-    entity = tl.load(query_head + query)
-    first = tl.load(query_relation + query)
-    second = tl.where(first < num_relations, first + num_relations, first - num_relations)
-    pair = tl.load(entity_start + entity)
-    end = tl.load(entity_start + entity + 1)
-    while pair < end:
-        pairs = pair + tl.arange(0, BLOCK)
-        ok = pairs < end
-        neighbor = tl.load(pair_relation + pairs, mask=ok, other=0).to(tl.int64)
-        asked = tl.zeros([BLOCK], dtype=tl.int64) + first
-        bits = _allowed(mask, own_row, own_column, query, first, second, asked, neighbor, num_directed, ok)
-        tl.store(leaving + query * num_pairs + pairs, bits, mask=ok)
-        tl.store(pooled + query * num_pairs + pairs, bits.to(tl.uint8), mask=ok)
-        pair += BLOCK
-
-
-@triton.jit(do_not_specialize=["threshold", "num_edges", "num_pairs"])
-def arrive_kernel(
-    leaving,  # [B, P] int32
-    edge_pair,
-    edge_arrival,
-    edge_inverse,
+@triton.jit(do_not_specialize=["num_directed", "num_entities"])
+def candidate_kernel(
+    relevance,  # [B, 5, 2R] float32
     hidden,
-    salt,
-    threshold,
-    arriving,  # [B, P] int32, zeros
-    num_edges,
-    num_pairs,
-    DROPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Edges of the hop arrive at (tail, inverse relation); every edge looks back along its own inverse."""
-    query = tl.program_id(1).to(tl.int64)
-    edge = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    ok = _seen(edge < num_edges, edge, query, hidden, edge_inverse, salt, threshold, DROPS)
-    row = query * num_pairs
-    bits = tl.load(leaving + row + tl.load(edge_arrival + edge, mask=ok, other=0), mask=ok, other=0)
-    some = ok & (bits != 0)
-    pair = tl.load(edge_pair + edge, mask=some, other=0)
-    tl.atomic_or(arriving + row + pair, bits, mask=some, sem="relaxed")
-
-
-@triton.jit(do_not_specialize=["num_relations", "num_pairs"])
-def leave_kernel(
-    query_relation,
-    mask,
-    own_row,
-    own_column,
+    edge_pair,
+    edge_inverse,
+    only_one,
     entity_start,
-    pair_entity,
     pair_relation,
-    arriving,
-    leaving,
-    pooled,
-    num_relations,
-    num_pairs,
+    result,  # [B, N] float32
+    num_directed,
+    num_entities,
     BLOCK: tl.constexpr,
 ):
-    """Which pairs may be left by, given those arrived at: an OR over the pairs of the same entity."""
+    """How much each entity looks like an answer: the best precision of its relations, without the hidden fact's."""
     query = tl.program_id(1).to(tl.int64)
-    pairs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    ok = pairs < num_pairs
+    entity = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    ok = entity < num_entities
+    gone, gone_back = _gone_pairs(hidden, query, edge_inverse, edge_pair, only_one)
+    pair = tl.load(entity_start + entity, mask=ok, other=0)
+    end = tl.load(entity_start + entity + 1, mask=ok, other=0)
+    best = tl.zeros([BLOCK], dtype=tl.float32)
+    row = relevance + (query * 5 + 2) * num_directed
+    left = tl.max(end - pair, axis=0)
+    while left > 0:
+        active = ok & (pair < end) & (pair != gone) & (pair != gone_back)
+        relation = tl.load(pair_relation + pair, mask=active, other=0)
+        best = tl.maximum(best, tl.load(row + relation, mask=active, other=0.0))
+        pair += 1
+        left -= 1
+    tl.store(result + query * num_entities + entity, best, mask=ok)
+
+
+@triton.jit(do_not_specialize=["num_relations", "num_entities"])
+def features_kernel(
+    query_relation,
+    relevance,  # [B, 5, 2R] float32
+    hidden,
+    edge_pair,
+    edge_inverse,
+    only_one,
+    entity_start,
+    pair_relation,
+    result,  # [B, 7, N] float32, rows as `candidates.raw_features` has them
+    num_relations,
+    num_entities,
+    BLOCK: tl.constexpr,
+):
+    """What candidates' features are made of: one pass over the relations of each entity, without the hidden fact's."""
+    query = tl.program_id(1).to(tl.int64)
+    entity = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    ok = entity < num_entities
     num_directed = 2 * num_relations
     first = tl.load(query_relation + query)
     second = tl.where(first < num_relations, first + num_relations, first - num_relations)
-    entity = tl.load(pair_entity + pairs, mask=ok, other=0)
-    neighbor = tl.load(pair_relation + pairs, mask=ok, other=0).to(tl.int64)
-    other = tl.load(entity_start + entity, mask=ok, other=0)
+    gone, gone_back = _gone_pairs(hidden, query, edge_inverse, edge_pair, only_one)
+    pair = tl.load(entity_start + entity, mask=ok, other=0)
     end = tl.load(entity_start + entity + 1, mask=ok, other=0)
-    row = query * num_pairs
-    result = tl.zeros([BLOCK], dtype=tl.int32)
-    left = tl.max(end - other, axis=0)
+    best = tl.zeros([BLOCK], dtype=tl.float32)
+    precisions = tl.zeros([BLOCK], dtype=tl.float32)
+    best_recall = tl.zeros([BLOCK], dtype=tl.float32)
+    recalls = tl.zeros([BLOCK], dtype=tl.float32)
+    support = tl.zeros([BLOCK], dtype=tl.float32)
+    count = tl.zeros([BLOCK], dtype=tl.float32)
+    has_back = tl.zeros([BLOCK], dtype=tl.float32)
+    row = relevance + (query * 5 + 2) * num_directed
+    left = tl.max(end - pair, axis=0)
     while left > 0:
-        active = ok & (other < end)
-        bits = tl.load(arriving + row + other, mask=active, other=0)
-        asking = active & (bits != 0)
-        asked = tl.load(pair_relation + other, mask=asking, other=0).to(tl.int64)
-        result |= bits & _allowed(
-            mask, own_row, own_column, query, first, second, asked, neighbor, num_directed, asking
+        active = ok & (pair < end) & (pair != gone) & (pair != gone_back)
+        relation = tl.load(pair_relation + pair, mask=active, other=0)
+        precision = tl.load(row + relation, mask=active, other=0.0)
+        recall = tl.load(row + num_directed + relation, mask=active, other=0.0)
+        having = tl.load(row + 2 * num_directed + relation, mask=active, other=0.0)
+        support = tl.where(
+            precision > best, having, tl.where(precision == best, tl.maximum(support, having), support)
         )
-        other += 1
+        best = tl.maximum(best, precision)
+        precisions += precision
+        best_recall = tl.maximum(best_recall, recall)
+        recalls += recall
+        count += active.to(tl.float32)
+        has_back = tl.maximum(has_back, (active & (relation == second)).to(tl.float32))
+        pair += 1
         left -= 1
-    tl.store(leaving + row + pairs, result, mask=ok)
-    known = tl.load(pooled + row + pairs, mask=ok, other=0).to(tl.int32)
-    tl.store(pooled + row + pairs, (known | result).to(tl.uint8), mask=ok)
+    goal = result + query * 7 * num_entities + entity
+    tl.store(goal, best, mask=ok)
+    tl.store(goal + num_entities, precisions, mask=ok)
+    tl.store(goal + 2 * num_entities, best_recall, mask=ok)
+    tl.store(goal + 3 * num_entities, recalls, mask=ok)
+    tl.store(goal + 4 * num_entities, support, mask=ok)
+    tl.store(goal + 5 * num_entities, count, mask=ok)
+    tl.store(goal + 6 * num_entities, has_back, mask=ok)
