@@ -44,9 +44,9 @@ def test_nothing_private_is_imported_from_another_package() -> None:
 
 
 def test_the_check_sees_private_modules_and_names() -> None:
-    text = "from contextpool.kernels.rows import rows\nimport contextpool.pool._x\nfrom contextpool.pool.a import _b, c"
+    text = "from contextpool.pool._rows import rows\nimport contextpool.pool._x\nfrom contextpool.pool.a import _b, c"
     names = list(imported(ast.parse(text)))
     assert names == [
-        "contextpool.kernels.rows.rows", "contextpool.pool._x", "contextpool.pool.a._b", "contextpool.pool.a.c",
+        "contextpool.pool._rows.rows", "contextpool.pool._x", "contextpool.pool.a._b", "contextpool.pool.a.c",
     ]  # fmt: skip
     assert [any(map(is_private, name.split("."))) for name in names] == [True, True, True, False]
