@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,15 +13,12 @@ from contextpool.cli.train import DeviceOption, JsonOption, chosen_device, parse
 from lab.bars import TrainingBars
 
 if TYPE_CHECKING:
-    from lab import run as run_module
-    from lab import search
     from lab.cells import Cell
     from lab.grid import Grid
     from lab.results import Results
-    from lab.run import Comparison, Summary
-    from lab.search import Progress
+    from lab.run import Comparison, Summary, Watcher
     from lab.space import Space
-    from lab.trial import Task
+    from lab.tune import Watcher as SearchWatcher
 
 app = typer.Typer(
     name="lab",
@@ -71,6 +69,10 @@ def run(
             "'dataset model recipe seed'."
         ),
     ] = None,
+    trials: Annotated[
+        Path | None,
+        typer.Option(help="Train a list of trials that `lab tune --ask` wrote; needs no Optuna."),
+    ] = None,
     results: ResultsOption = Path("results/bench.jsonl"),
     runs: Annotated[
         Path | None,
@@ -89,6 +91,13 @@ def run(
     chosen = chosen_device(device)
     if only is not None:
         _again(only, results, chosen, commit, as_json)
+        return
+    if trials is not None:
+        from lab.lines import read_lines
+        from lab.trial import run_trials
+
+        made = run_trials(read_lines(trials), results, device=chosen, jobs=jobs, note=note)
+        note(f"{results}: {len(made)} trials trained; `lab tune --tell {results}` takes them.")
         return
     cells = _grid(grid, dataset, model, context, recipe, seeds, seed, assign, label).cells()
     if dry_run:
@@ -171,7 +180,7 @@ def _tell(summary: Summary, results: Path, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _watcher(bars: TrainingBars) -> run_module.Watcher:
+def _watcher(bars: TrainingBars) -> Watcher:
     from lab.run import Watcher
 
     def begun(cell: Cell) -> None:
@@ -306,24 +315,22 @@ def tune(
         str, typer.Option(help="Where it starts from: shipped, published, or a recipe (.toml).")
     ] = "shipped",
     space: Annotated[
-        str | None, typer.Option(help="What to vary: a shipped space by name, or a file (.toml).")
+        str | None, typer.Option(help="What to vary: one of lab/spaces by name, or a file (.toml).")
     ] = None,
     select: Annotated[
         Literal["validation", "pseudo-inductive"],
         typer.Option(help="On the training graph's selection queries, or on a disjoint half of that graph."),
     ] = "validation",
     sampler: Annotated[
-        Literal["random", "grid", "optuna"],
-        typer.Option(help="By chance, every combination of a space of choices, or Optuna's TPE."),
-    ] = "random",
-    trials: Annotated[int, typer.Option(min=1, help="Recipes to draw; a grid goes through all.")] = 20,
-    epochs: Annotated[
-        int | None, typer.Option(min=1, help="Of the last rung; by default the recipe's.")
-    ] = None,
-    rungs: Annotated[int, typer.Option(min=1, help="Steps of successive halving; 1 for none.")] = 3,
-    factor: Annotated[int, typer.Option(min=2, help="One in so many trials goes on to the next rung.")] = 3,
-    finalists: Annotated[int, typer.Option(min=1, help="Best trials to train again with other seeds.")] = 1,
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each finalist in all.")] = 3,
+        Literal["tpe", "random", "grid"],
+        typer.Option(help="Optuna's TPE, by chance, or every combination of a space of choices."),
+    ] = "tpe",
+    pruner: Annotated[
+        Literal["none", "median", "halving"],
+        typer.Option(help="Which trials Optuna ends early; with --jobs 1 alone."),
+    ] = "none",
+    trials: Annotated[int, typer.Option(min=1, help="Trials in all; a grid goes through all it has.")] = 20,
+    epochs: Annotated[int | None, typer.Option(min=1, help="By default the recipe's.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of draws, trainings and halves.")] = 0,
     assign: Annotated[
         list[str] | None, typer.Option("--set", help="A setting that is not searched, as key=value.")
@@ -331,62 +338,71 @@ def tune(
     file: Annotated[
         Path | None, typer.Option(help="The file of trials; by default below results/trials/.")
     ] = None,
-    write_recipe: Annotated[Path | None, typer.Option(help="Write the winning recipe here.")] = None,
+    ask: Annotated[
+        Path | None,
+        typer.Option(help="Train nothing: write a list of --trials new trials here, for `lab run --trials`."),
+    ] = None,
+    tell: Annotated[
+        Path | None, typer.Option(help="Train nothing: take what `lab run --trials` wrote here.")
+    ] = None,
+    write_recipe: Annotated[Path | None, typer.Option(help="Write the best trial's recipe here.")] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Trainings side by side.")] = 1,
     time_limit: Annotated[
         float | None, typer.Option(min=0, help="Seconds after which no training is begun any more.")
     ] = None,
-    finish: Annotated[
-        bool, typer.Option("--finish", help="No new trial: take the best of what there is.")
-    ] = False,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
-    """Search for a recipe; selects on the training side alone and opens no inference query."""
-    from lab import search
+    """Search for a recipe by Optuna; selects on the training side alone and opens no inference query."""
+    from contextpool.triples.files import atomic_file
     from lab.cells import find_recipe, trials_name
-    from lab.defaults import recipe_of
+    from lab.defaults import changed, recipe_of
+    from lab.lines import read_lines
     from lab.models import shipped_variants
     from lab.space import space_named
+    from lab.tune import Search, SearchConfig
 
-    base = recipe_of(find_recipe(dataset, model, recipe, shipped_variants()).values)
-    changes = dict(parse_assignment(text) for text in assign or [])
     searched = space_named(space or model)
+    changes = dict(parse_assignment(text) for text in assign or [])
     _refuse_searched(changes, searched, space or model)
-    config = search.SearchConfig(
-        base.with_values({"dataset": dataset, **changes}),
-        model,
-        searched,
-        select,
-        sampler,
-        seed,
-        trials,
-        epochs,
-        rungs,
-        factor,
-        finalists,
-        seeds,
-    )
-    name = trials_name(dataset, model)
-    path = file or Path("results/trials") / f"{name}.{select}.{sampler}.{seed}.jsonl"
-    with TrainingBars(str(path)) as bars:
-        progress = search.tune(
-            config,
-            path,
-            device=chosen_device(device),
-            jobs=jobs,
-            time_limit=time_limit,
-            finish=finish,
-            watcher=_search_watcher(bars, config.num_trials),
+    if epochs is not None:
+        changes["train.epochs"] = epochs
+    values = find_recipe(dataset, model, recipe, shipped_variants()).values
+    base = recipe_of(changed(values, {"dataset": dataset, **changes}))
+    config = SearchConfig(base, model, searched, select, sampler, pruner, seed)
+    path = file or Path("results/trials") / f"{trials_name(dataset, model)}.{select}.{sampler}.{seed}.jsonl"
+    with TrainingBars(str(path)) as bars, Search(config, path, _search_watcher(bars)) as search:
+        if tell is not None:
+            search.tell(read_lines(tell))
+        elif ask is not None:
+            lines = search.listed(trials)
+            with atomic_file(ask) as stream:
+                stream.write("".join(json.dumps(line) + "\n" for line in lines).encode("utf-8"))
+        else:
+            search.run(trials, device=chosen_device(device), jobs=jobs, time_limit=time_limit)
+        best = search.best
+        if best is not None and write_recipe is not None:
+            with atomic_file(write_recipe) as stream:
+                stream.write(search.recipe_text(best).encode("utf-8"))
+    failed = sum(line["error"] is not None for line in search.trials)
+    if as_json:
+        found = (
+            None if best is None else {**search.recipe(best)[1], "recipe": search.recipe(best)[0].to_dict()}
         )
-    _write(progress, write_recipe)
-    _tell_search(progress, path, write_recipe, as_json)
+        print_json(
+            {"file": str(path), "trials": len(search.trials), "failed": failed, "best": best, "winner": found}
+        )
+        return
+    note(f"{path}: {len(search.trials)} trials ({failed} failed or pruned).")
+    if best is not None:
+        title = f"trial {best['trial']}: validation MRR {best['valid_mrr']:.4f}"
+        console().print(table(title, ("setting", "value"), list(best["values"].items())))
 
 
 def _refuse_searched(changes: dict[str, Any], space: Space, name: str) -> None:
     from contextpool.errors import ConfigError
 
-    both = [parameter.key for parameter in space.parameters if parameter.key in changes]
+    both = [key for key in space if key in changes]
     if both:
         raise ConfigError(
             f"--set gives {', '.join(both)}, which the space {name!r} searches, so every trial would replace it. Leave "
@@ -394,72 +410,17 @@ def _refuse_searched(changes: dict[str, Any], space: Space, name: str) -> None:
         )
 
 
-def _write(progress: Progress, target: Path | None) -> None:
-    from contextpool.triples.files import atomic_file
+def _search_watcher(bars: TrainingBars) -> SearchWatcher:
+    from lab.tune import Watcher as SearchWatcher
 
-    if progress.winner is not None and target is not None:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_file(target) as stream:
-            stream.write(progress.winner.text().encode("utf-8"))
-
-
-def _tell_search(progress: Progress, path: Path, target: Path | None, as_json: bool) -> None:
-    winner = progress.winner
-    if as_json:
-        print_json(
-            {
-                "file": str(path),
-                "trials": progress.trials,
-                "trainings": progress.trainings,
-                "seconds": progress.seconds,
-                "complete": progress.complete,
-                "failed": len(progress.failed),
-                "best": progress.best,
-                "winner": None if winner is None else {"recipe": winner.recipe.to_dict(), **winner.tuning},
-                "written": None if winner is None or target is None else str(target),
-            }
-        )
-        return
-    note(
-        f"{path}: {progress.trials} trials, {progress.trainings} trainings ({len(progress.failed)} failed), "
-        f"{progress.seconds:.0f} s."
-    )
-    if winner is None:
-        note(
-            "The search is not at its end; run the same command to go on, or --finish to take the best so far."
-        )
-        return
-    best = progress.best or {}
-    rows = [(key, value) for key, value in best.get("values", {}).items()]
-    title = f"validation MRR {winner.valid_mrr:.4f}, mean over {len(winner.tuning['valid_mrrs'])} seeds"
-    if best.get("trial") == winner.tuning["trial"]:
-        console().print(table(title, ("setting", "value"), rows))
-    if target is None:
-        console().print(winner.text(), markup=False)
-    else:
-        note(f"wrote {target}")
-
-
-def _search_watcher(bars: TrainingBars, trials: int) -> search.Watcher:
-    from lab.search import Watcher
-
-    def key(task: Task) -> tuple[int, int, int]:
-        return task.trial, task.rung, task.seed
-
-    def name(task: Task) -> str:
-        return f"{task.kind} {task.trial} of {trials}, {task.epochs} epochs, seed {task.seed}"
-
-    def finished(task: Task, line: Any) -> None:
-        bars.end(key(task))
+    def finished(line: Any) -> None:
+        bars.end(line["trial"])
         if line["valid_mrr"] is not None:
-            bars.note(f"{name(task)}: validation MRR {line['valid_mrr']:.4f}, {line['seconds']:.0f} s")
+            bars.note(
+                f"trial {line['trial']}: validation MRR {line['valid_mrr']:.4f}, {line['seconds']:.0f} s"
+            )
 
-    return Watcher(
-        note=bars.note,
-        begun=lambda task: bars.begin(key(task), name(task)),
-        progress=lambda task, told: bars.update(key(task), told),
-        finished=finished,
-    )
+    return SearchWatcher(bars.note, lambda trial: bars.begin(trial, f"trial {trial}"), bars.update, finished)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,8 @@ class TrainingBars:
     def end(self, key: Hashable) -> int:
         """It has ended; returns how many have."""
         self._done += 1
-        self._bars.remove_task(self._running.pop(key))
+        if key in self._running:
+            self._bars.remove_task(self._running.pop(key))
         if self._whole is not None:
             self._bars.update(self._whole, completed=self._done, state=f"{self._done} of {self._total}")
         return self._done

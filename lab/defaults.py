@@ -81,20 +81,25 @@ def fingerprint(values: Mapping[str, Any]) -> str:
 
 
 def changed(values: Mapping[str, Any], assignments: Mapping[str, Any]) -> Values:
-    """Every setting, changed by dotted keys such as train.lr; `context` itself takes true or false."""
+    """Every setting, changed by dotted keys such as train.lr or context.views.0.min_recall, shorter ones first;
+    `context` itself takes true or false.
+    """
     result = written_out(values)
-    for key, value in assignments.items():
-        part, _, setting = key.partition(".")
-        if part not in result or (not setting and part not in ("dataset", "context")):
+    for key in sorted(assignments, key=lambda key: key.count(".")):
+        part, *path = key.split(".")
+        if part not in result or (not path and part not in ("dataset", "context")):
             raise ConfigError(
                 f"{key} is not a setting; those are model.*, train.*, context.*, context and dataset."
             )
-        if not setting:
-            result[part] = value
-            continue
-        if result.get(part) in (None, False, True):
+        if path and result[part] in (None, False, True):
             result[part] = copy.deepcopy(DEFAULTS[part])
-        result[part][setting] = value
+        place: Any = result
+        try:
+            for step in [part, *path][:-1]:
+                place = place[int(step)] if isinstance(place, list) else place[step]
+            place[key.rsplit(".", 1)[-1]] = copy.deepcopy(assignments[key])
+        except (LookupError, TypeError, ValueError):
+            raise ConfigError(f"{key}: the recipe has no such place for a setting.") from None
     return written_out(result)
 
 

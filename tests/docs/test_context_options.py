@@ -63,7 +63,7 @@ def test_the_recipe_of_the_page_sets_every_option_and_trains() -> None:
 
 
 def test_options_are_searched_and_have_variants() -> None:
-    searched = set(space_named("nbfnet+cp").to_dict())
+    searched = set(space_named("nbfnet+cp"))
     fixed = {"context.relevance_control", "context.control_seed"}
     assert searched >= OPTIONS - fixed
     named = set(re.findall(r"\+([a-z-]+)[,)]", "".join(re.findall(r"^## .*$", PAGE, re.MULTILINE))))

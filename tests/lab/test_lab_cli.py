@@ -143,39 +143,25 @@ def test_without_lines_the_page_stays_as_it_is(cli, tmp_path):
     assert not (tmp_path / "docs" / "images").exists()
 
 
-def test_a_search_writes_its_recipe_and_bench_takes_it(cli, family, tmp_path):
-    (tmp_path / "space.toml").write_text(
-        '"train.lr" = { low = 0.001, high = 0.02, log = true }\n"model.dim" = [4]\n'
-    )
-    arguments = ("tune", family, "-m", "nbfnet", "--space", "space.toml", "--trials", "2", "--rungs", "1")
-    arguments += (
-        "--seeds",
-        "1",
-        "--epochs",
-        "1",
-        "--set",
-        "model.layers=2",
-        "--device",
-        "cpu",
-        "--file",
-        "t.jsonl",
-    )
-    stopped = cli(*arguments, "--time-limit", "0")
-    assert stopped.code == 0
-    assert "not at its end" in stopped.err
-    ran = cli(*arguments, "--write-recipe", "won/nbfnet.toml")
-    assert ran.code == 0
-    assert "2 trials, 2 trainings (0 failed)" in ran.err
-    assert read_recipe("won/nbfnet.toml").settings["dim"] == 4
-    found = json.loads(cli(*arguments, "--json").out)
-    assert found["complete"]
-    assert found["winner"]["trials"] == 2
-    assert "# tuning: {" in cli(*arguments).out
-    bench = ("run", "-d", family, "-m", "nbfnet", "--recipe", "won/nbfnet.toml", "--seeds", "1")
+def test_a_search_is_asked_trained_told_and_its_recipe_trained(cli, family, tmp_path):
+    pytest.importorskip("optuna")
+    (tmp_path / "space.toml").write_text('"train.lr" = [0.01, 0.02]\n')
+    fixed = [*QUICK[:4], "--epochs", "1", "--sampler", "grid", "--file", "t.jsonl"]
+    arguments = ("tune", family, "-m", "nbfnet", "--space", "space.toml", *fixed)
+    assert cli(*arguments, "--trials", "1", "--ask", "list.jsonl").code == 0
+    ran = cli("run", "--trials", "list.jsonl", "--results", "done.jsonl", "--device", "cpu")
+    assert "1 trials trained" in ran.err
+    told = cli(*arguments, "--tell", "done.jsonl")
+    assert "1 trials (0 failed or pruned)" in told.err
+    assert cli(*arguments, "--device", "cpu", "--write-recipe", "won.toml").code == 0
+    found = json.loads(cli(*arguments, "--device", "cpu", "--json").out)
+    assert (found["trials"], found["failed"]) == (2, 0)
+    assert read_recipe("won.toml").settings["dim"] == 4
+    bench = ("run", "-d", family, "-m", "nbfnet", "--recipe", "won.toml", "--seeds", "1")
     assert cli(*bench, "--device", "cpu").code == 0
     (made,) = read_lines("results/bench.jsonl")
     assert made["tuning"]["trials"] == 2
-    assert made["recipe"].startswith("nbfnet#")
+    assert made["recipe"].startswith("won#")
     assert made["valid_mrr"] == found["winner"]["valid_mrr"]
 
 
