@@ -19,8 +19,8 @@ from contextpool.triples import catalog
 from contextpool.triples.dataset import Dataset, joined
 from contextpool.triples.filters import KnownAnswers
 from contextpool.triples.formats import detect_layout, load_folder
-from contextpool.triples.formats.folder import Folder, named_folder
-from contextpool.triples.formats.grail import pair_at
+from contextpool.triples.formats.layouts import pair_at
+from contextpool.triples.formats.parts import Folder, named_folder
 from contextpool.triples.split import split_triples
 from contextpool.triples.store import Triples
 

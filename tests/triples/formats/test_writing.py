@@ -132,7 +132,7 @@ def test_an_error_leaves_nothing_half_written(tmp_path, monkeypatch, overwrite):
         path.write_text("half")
         return 0
 
-    monkeypatch.setattr("contextpool.triples.formats.flat.write_triples", full_disk)
+    monkeypatch.setattr("contextpool.triples.formats.write.write_triples", full_disk)
     with pytest.raises(OSError, match="No space left"):
         write_dataset(dataset, tmp_path / "out", "flat", overwrite=overwrite)
     assert files_below(tmp_path) == before

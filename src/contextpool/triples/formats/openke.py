@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 from contextpool.errors import DataError, TripleFileError, shortened
 from contextpool.triples.dataset import Dataset, used_only
-from contextpool.triples.files import atomic_file, numbered_lines
-from contextpool.triples.formats.folder import Folder
-from contextpool.triples.formats.layout import Layout, only_transductive
-from contextpool.triples.formats.parts import Admission, OnUnknown, Part, known_relations
-from contextpool.triples.labels import Vocabulary, label_problem, relation_problem
-from contextpool.triples.store import Ids, Triples, distinct_rows
+from contextpool.triples.files import numbered_lines, write_lines
+from contextpool.triples.formats.parts import Folder, OnUnknown, Part, one_graph
+from contextpool.triples.labels import problem_in_role
+from contextpool.triples.store import Ids, Triples
 
 _WHY = "An OpenKE folder holds train2id.txt, valid2id.txt, test2id.txt, entity2id.txt and relation2id.txt."
 _COUNT = re.compile(r"[0-9]{1,18}")
 _NUMBERS = re.compile(r"([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t]+([0-9]{1,18})[ \t]*")
 
 
-def _load(folder: Folder, name: str | None, on_unknown: OnUnknown) -> Dataset:
+def load_openke(folder: Folder, name: str | None, on_unknown: OnUnknown) -> Dataset:
     """An entity that entity2id lists but no triple names is not part of the graph, and not of the dataset."""
     entities = _read_list(folder.need("entity2id", _WHY), "entity")
     relations = _read_list(folder.need("relation2id", _WHY), "relation")
@@ -30,15 +29,23 @@ def _load(folder: Folder, name: str | None, on_unknown: OnUnknown) -> Dataset:
         _read_part(folder.need(f"{stem}2id", _WHY), entities, relations)
         for stem in ("train", "valid", "test")
     )
-    admission = Admission(known_relations(train), on_unknown)
-    held_out = [admission.admit(part) for part in (valid, test)]
-    return Dataset.from_one_graph(
-        name or folder.path.name,
-        train=train.triples,
-        valid=held_out[0],
-        test=held_out[1],
-        skipped=admission.skipped,
-    )
+    return one_graph(name or folder.path.name, on_unknown, train, valid, test)
+
+
+def write_openke(dataset: Dataset, folder: Path) -> None:
+    """Into an empty folder."""
+    lists = {"entity": dataset.training_entities.labels, "relation": dataset.relations.labels}
+    for stem, labels in lists.items():
+        lines = (f"{label}\t{number}" for number, label in enumerate(labels))
+        write_lines(folder / f"{stem}2id.txt", chain([str(len(labels))], lines))
+    parts = {
+        "train": dataset.training_graph,
+        "valid": dataset.validation_queries,
+        "test": dataset.inference_test,
+    }
+    for stem, triples in parts.items():
+        lines = (f"{head} {tail} {relation}" for head, relation, tail in triples.ids.tolist())
+        write_lines(folder / f"{stem}2id.txt", chain([str(len(triples))], lines))
 
 
 def _counted_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -61,12 +68,11 @@ def _counted_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def _read_list(path: Path, kind: str) -> list[str]:
     """The labels of `label TAB id` lines by id. The ids are 0, 1, ... but the lines may be in any order."""
-    problem_of = relation_problem if kind == "relation" else label_problem
     label_of: dict[int, str] = {}
     lines: list[tuple[int, int]] = []
     for number, text in _counted_lines(path):
         label, tab, id_text = text.rpartition("\t")
-        problem = problem_of(label) if tab and _COUNT.fullmatch(id_text) else "is not label TAB id"
+        problem = problem_in_role(label, kind) if tab and _COUNT.fullmatch(id_text) else "is not label TAB id"
         if problem:
             raise TripleFileError(path, number, f"the {kind} {shortened(label or text)} {problem}.")
         if int(id_text) in label_of:
@@ -103,7 +109,7 @@ def _read_part(path: Path, entities: list[str], relations: list[str]) -> Part:
                 return row + 2, relations[relation]  # after the count, which is line 1
         raise AssertionError("asked for a relation that no line names")
 
-    return Part(path, _labelled(ids, entities, relations), first_naming)
+    return Part(path, used_only(Triples.from_numbers(ids, entities, relations)), first_naming)
 
 
 def _read_ids(path: Path, num_entities: int, num_relations: int) -> Ids:
@@ -131,51 +137,3 @@ def _out_of_range(head: int, tail: int, relation: int, num_entities: int, num_re
         else f"relation id {relation} is out of range: relation2id lists {num_relations:,}"
     )
     return f"{what}, numbered from 0. A line holds head, tail and relation, in this order."
-
-
-def _labelled(ids: Ids, entities: list[str], relations: list[str]) -> Triples:
-    """Renumbered by sorted label, without what no triple names."""
-    entity_vocabulary, entity_map = _sorted(entities, "entity")
-    relation_vocabulary, relation_map = _sorted(relations, "relation")
-    moved = np.stack([entity_map[ids[:, 0]], relation_map[ids[:, 1]], entity_map[ids[:, 2]]], axis=1)
-    return used_only(Triples(entity_vocabulary, relation_vocabulary, distinct_rows(moved)))
-
-
-def _sorted(labels: list[str], kind: str) -> tuple[Vocabulary, Ids]:
-    """The labels as a vocabulary, and where each went, [len(labels)]."""
-    vocabulary = Vocabulary.of(labels, kind)
-    return vocabulary, np.array([vocabulary.index[label] for label in labels], dtype=np.int32)
-
-
-def _write(dataset: Dataset, folder: Path) -> None:
-    _write_list(folder / "entity2id.txt", dataset.training_entities)
-    _write_list(folder / "relation2id.txt", dataset.relations)
-    _write_ids(folder / "train2id.txt", dataset.training_graph)
-    _write_ids(folder / "valid2id.txt", dataset.validation_queries)
-    _write_ids(folder / "test2id.txt", dataset.inference_test)
-
-
-def _write_list(path: Path, vocabulary: Vocabulary) -> None:
-    lines = (f"{label}\t{position}" for position, label in enumerate(vocabulary.labels))
-    _write_counted(path, len(vocabulary), lines)
-
-
-def _write_ids(path: Path, triples: Triples) -> None:
-    lines = (f"{head} {tail} {relation}" for head, relation, tail in triples.ids.tolist())
-    _write_counted(path, len(triples), lines)
-
-
-def _write_counted(path: Path, count: int, lines: Iterator[str]) -> None:
-    with atomic_file(path) as sink:
-        sink.write(f"{count}\n".encode())
-        sink.writelines(f"{line}\n".encode() for line in lines)
-
-
-OPENKE = Layout(
-    name="openke",
-    holds="train2id.txt valid2id.txt test2id.txt entity2id.txt relation2id.txt",
-    matches=lambda folder: folder.has("train2id"),
-    load=_load,
-    cannot_hold=only_transductive,
-    write=_write,
-)
