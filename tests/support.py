@@ -9,7 +9,10 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
+
+from contextpool.triples.filters import KnownAnswers
 
 Triple = tuple[str, str, str]
 
@@ -63,3 +66,9 @@ def relation_sets_of(triples: list[Triple]) -> dict[str, set[str]]:
         has.setdefault(head, set()).add(relation)
         has.setdefault(tail, set()).add(relation + "^-1")
     return has
+
+
+def known_tails(known: KnownAnswers, head: int, relation: int) -> list[int]:
+    """The known answers to (head, relation, ?), ascending."""
+    _, tails = known.answers_to(np.array([head]), np.array([relation]), np.array([True]))
+    return [int(tail) for tail in tails]

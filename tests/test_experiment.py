@@ -24,6 +24,7 @@ from contextpool.triples.store import Triples
 from learning_worlds import CONTEXTS, every_query, families, family_dataset, run_contents
 from learning_worlds import one_thread as one_thread
 from models.own_model import Reach
+from support import known_tails
 
 QUICK = {"epochs": 2, "batch_size": 64, "warmup_steps": 2}
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -267,7 +268,8 @@ def test_a_dataset_with_fewer_relations_is_asked_by_its_labels_not_by_its_number
     for place, (head, relation, tail) in enumerate(report.queries):
         asked = torch.tensor([predictor.relations.id_of(relation)])
         scores = score(torch.tensor([prepared.entity_id(head)]), asked)[0]
-        known = fewer.evaluation_filter.known_tails(prepared.entity_id(head), fewer.relations.id_of(relation))
+        asked_ids = prepared.entity_id(head), fewer.relations.id_of(relation)
+        known = known_tails(fewer.evaluation_filter, *asked_ids)
         own = scores[prepared.entity_id(tail)].item()
         others = [scores[e].item() for e in range(len(scores)) if e not in known]
         rank = 1 + sum(value > own for value in others) + sum(value == own for value in others) / 2

@@ -11,6 +11,7 @@ from contextpool.errors import ConfigError, DataError
 from contextpool.triples.dataset import Dataset, joined, used_only
 from contextpool.triples.filters import KnownAnswers
 from contextpool.triples.store import Triple, Triples
+from support import known_tails
 
 TRAIN = [("ann", "knows", "bob"), ("bob", "likes", "cid")]
 VALID = [("ann", "likes", "cid")]
@@ -50,7 +51,7 @@ def known(answers: KnownAnswers, of_part: Triples) -> set[Triple]:
         (names[head], kinds[relation], names[tail])
         for head in range(len(names))
         for relation in range(len(kinds))
-        for tail in answers.known_tails(head, relation).tolist()
+        for tail in known_tails(answers, head, relation)
     }
 
 

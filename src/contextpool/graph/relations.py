@@ -109,17 +109,15 @@ class DirectedQueries:
 
     def known_answers(self, known: KnownAnswers) -> tuple[Integers, Integers]:
         """Row [K] and entity [K] of every known answer, each query looked up in its own direction."""
-        is_tail = self.relation < known.num_relations
-        tail_rows, head_rows = np.flatnonzero(is_tail), np.flatnonzero(~is_tail)
-        forward = inverse(self.relation[head_rows], known.num_relations)
-        row_of_tail, tails = known.tails_of(self.entity[tail_rows], self.relation[tail_rows])
-        row_of_head, heads = known.heads_of(forward, self.entity[head_rows])
-        rows = np.append(tail_rows[row_of_tail], head_rows[row_of_head])
-        return rows, np.append(tails, heads).astype(np.int64)
+        rows, entities = known.answers_to(self.entity, *self._undirected(known.num_relations))
+        return rows, entities.astype(np.int64)
 
     def known_rows(self, known: KnownAnswers) -> tuple[Integers, Integers, Ids]:
         """The same without expanding: those of query q are entity[begin[q]:end[q]], as begin, end [Q], entity [A]."""
-        is_tail = self.relation < known.num_relations
-        relation = np.where(is_tail, self.relation, inverse(self.relation, known.num_relations))
-        begin, end = known.bounds(self.entity, relation, is_tail)
-        return begin, end, np.concatenate([known.tails.answer, known.heads.answer])
+        begin, end = known.bounds(self.entity, *self._undirected(known.num_relations))
+        return begin, end, known.answer
+
+    def _undirected(self, num_relations: int) -> tuple[Integers, npt.NDArray[np.bool_]]:
+        """[Q] the forward relation of each query, and whether it asks for tails."""
+        is_tail = self.relation < num_relations
+        return np.where(is_tail, self.relation, inverse(self.relation, num_relations)), is_tail
