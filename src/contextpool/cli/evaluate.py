@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from contextpool.cli.inputs import stored_dataset
+from contextpool.cli.inputs import RunArgument, stored_dataset
 from contextpool.cli.launch import NprocOption, launched
 from contextpool.cli.output import console, print_json, table
 from contextpool.cli.train import DeviceOption, JsonOption, chosen_device, print_reports
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="The run folder, or hf://USER/NAME.", metavar="RUN")],
+    run: RunArgument,
     dataset: Annotated[
         str | None, typer.Argument(help="By default the one it was trained on.", metavar="DATASET")
     ] = None,

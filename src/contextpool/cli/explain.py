@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 
 import typer
 
+from contextpool.cli.inputs import LabelsOption, RunArgument, UnknownOption, load_graph, loaded_names
 from contextpool.cli.mine import GraphArgument
 from contextpool.cli.output import note
-from contextpool.cli.predict import LabelsOption, UnknownOption, loaded_names
 from contextpool.cli.train import DeviceOption, JsonOption, chosen_device
 
 
 def explain(
-    run: Annotated[Path, typer.Argument(help="The run folder, or hf://USER/NAME.", metavar="RUN")],
+    run: RunArgument,
     graph: GraphArgument,
     head: Annotated[str, typer.Option("--head", help="The head of the fact.")],
     relation: Annotated[str, typer.Option("--relation", "-r", help="Its relation.")],
@@ -32,7 +32,6 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Why an entity answers a question: paths with weights, context, what pooling drops, the closest rival."""
-    from contextpool.cli.inputs import load_graph
     from contextpool.experiment import load
 
     predictor = load(run, device=chosen_device(device))

@@ -7,12 +7,13 @@ from typing import Annotated, Literal
 
 import typer
 
+from contextpool.cli.inputs import RunArgument
 from contextpool.cli.output import note, print_json
 from contextpool.cli.train import DeviceOption, JsonOption, chosen_device
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="The run folder, or hf://USER/NAME.", metavar="RUN")],
+    run: RunArgument,
     output: Annotated[Path, typer.Argument(help="The folder to write.", metavar="DIR")],
     license: Annotated[
         str, typer.Option("--license", help="Of the weights: mit, apache-2.0, cc-by-4.0, other, ...")

@@ -1,10 +1,12 @@
-"""What commands take: a graph by file or dataset name, thresholds, set sizes."""
+"""What several commands take: a run, a graph by file or dataset name, names, thresholds, set sizes."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
 
 from contextpool.cli.output import note
 from contextpool.errors import ConfigError
@@ -13,7 +15,17 @@ if TYPE_CHECKING:
     from contextpool.context.families import ContextFamilies
     from contextpool.context.neighbors import ContextNeighbors
     from contextpool.graph.graph import Graph
+    from contextpool.predict import Names
     from contextpool.triples.sources.address import Address
+
+RunArgument = Annotated[Path, typer.Argument(help="The run folder, or hf://USER/NAME.", metavar="RUN")]
+LabelsOption = Annotated[
+    Path | None, typer.Option("--labels", help="Names of entities and relations: a file of id TAB name.")
+]
+UnknownOption = Annotated[
+    Literal["error", "skip"],
+    typer.Option("--on-unknown", help="Facts of relations the model does not know: refuse, or leave out."),
+]
 
 
 def load_graph(source: str, part: Literal["training", "inference"] = "training") -> Graph:
@@ -33,6 +45,12 @@ def load_graph(source: str, part: Literal["training", "inference"] = "training")
     dataset = load_dataset(source, tell=note)
     note(f"using the {part} graph of {dataset.name}")
     return Graph.from_triples(dataset.training_graph if part == "training" else dataset.inference_graph)
+
+
+def loaded_names(path: Path | None) -> Names | None:
+    from contextpool.predict import read_names
+
+    return None if path is None else read_names(path)
 
 
 def whole_graph(source: str) -> Address | None:

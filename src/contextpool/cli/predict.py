@@ -8,23 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from contextpool.cli.inputs import LabelsOption, RunArgument, UnknownOption, load_graph, loaded_names
 from contextpool.cli.mine import GraphArgument
 from contextpool.cli.output import console, count_bar, note, print_json, table
 from contextpool.cli.train import DeviceOption, JsonOption, chosen_device
+from contextpool.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from contextpool.graph.graph import Graph
-    from contextpool.predict import Names, Predictor, Question
+    from contextpool.predict import Predictor, Question
     from contextpool.predict.answers import AnyAnswer
     from contextpool.predict.bulk import Bulk
 
-LabelsOption = Annotated[
-    Path | None, typer.Option("--labels", help="Names of entities and relations: a file of id TAB name.")
-]
-UnknownOption = Annotated[
-    Literal["error", "skip"],
-    typer.Option("--on-unknown", help="Facts of relations the model does not know: refuse, or leave out."),
-]
 KindOption = Annotated[
     Literal["tsv", "jsonl", "parquet"] | None,
     typer.Option("--format", help="Of the answers; by default that of the questions."),
@@ -32,7 +27,7 @@ KindOption = Annotated[
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="The run folder, or hf://USER/NAME.", metavar="RUN")],
+    run: RunArgument,
     graph: GraphArgument,
     head: Annotated[str | None, typer.Option("--head", help="Ask (head, relation, ?).")] = None,
     relation: Annotated[str | None, typer.Option("--relation", "-r", help="The relation asked with.")] = None,
@@ -85,13 +80,12 @@ def predict(
     With --questions a whole file is answered, with --all every (head, relation) of the graph; an interrupted call
     goes on where it stopped.
     """
-    from contextpool.cli.inputs import load_graph
     from contextpool.experiment import load
     from contextpool.predict.answers import Selection
     from contextpool.predict.bulk import Bulk, BulkSettings
     from contextpool.predict.files import kind_of
 
-    single = _question(head, relation, tail, questions, everything)
+    question = _question(head, relation, tail, questions, everything)
     selection = Selection.of(k, known, _listed(candidates), having)
     predictor = load(run, device=chosen_device(device))
     loaded, names = load_graph(graph, part="inference"), loaded_names(labels)
@@ -100,9 +94,9 @@ def predict(
         kind or (kind_of(questions) if questions else "jsonl"), on_unknown, batch_size, shard_size, most
     )
     _tell_left_out(predictor, loaded, on_unknown)
-    if single is not None:
+    if question is not None:
         asking = predictor.asking(loaded, names, on_unknown=on_unknown, cap=most)
-        _print_answers(single, next(asking.stream([single], selection)), as_json)
+        _print_answers(question, next(asking.stream([question], selection)), as_json)
         return
     bulk = Bulk(predictor, loaded, selection, settings, names)
     if output is None:
@@ -121,17 +115,10 @@ def _cap(cap: int | None, graph: Graph) -> int | None:
     return cap or None
 
 
-def loaded_names(path: Path | None) -> Names | None:
-    from contextpool.predict import read_names
-
-    return None if path is None else read_names(path)
-
-
 def _question(
     head: str | None, relation: str | None, tail: str | None, questions: Path | None, everything: bool = False
 ) -> Question | None:
     """What the options ask; None for a file of questions, and for all."""
-    from contextpool.errors import ConfigError
     from contextpool.predict import Question
 
     if questions is not None and everything:
@@ -148,7 +135,6 @@ def _question(
 
 def _listed(path: Path | None) -> list[str] | None:
     """The lines of a file of labels."""
-    from contextpool.errors import DataError
     from contextpool.triples.files import numbered_lines
 
     if path is None:
@@ -185,7 +171,6 @@ def _row(number: int, answer: AnyAnswer, named: bool) -> list[Any]:
 
 def _print_stream(bulk: Bulk, questions: Path | None) -> None:
     """Answers on standard output as they come."""
-    from contextpool.errors import ConfigError
     from contextpool.predict.files import encoded
 
     if bulk.settings.kind == "parquet":

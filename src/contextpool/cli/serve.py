@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from contextpool.cli.inputs import UnknownOption, load_graph, loaded_names
 from contextpool.cli.output import note
 from contextpool.cli.train import DeviceOption, chosen_device
+from contextpool.errors import ConfigError, DataError, MissingExtraError, UnknownNameError
 
 if TYPE_CHECKING:
-    from contextpool.graph.graph import Graph
-    from contextpool.predict import Names
     from contextpool.serve import GraphSource, ModelSource, ServeSettings
 
 TOKEN_VARIABLE = "CONTEXTPOOL_TOKEN"
@@ -62,12 +64,7 @@ def serve(
         int, typer.Option(help="Beyond it, the longest silent one makes room.")
     ] = 4096,
     drain_seconds: Annotated[float, typer.Option(help="After SIGTERM, for requests on their way.")] = 0.5,
-    on_unknown: Annotated[
-        Literal["error", "skip"],
-        typer.Option(
-            "--on-unknown", help="Facts of relations the model does not know: refuse, or leave out."
-        ),
-    ] = "error",
+    on_unknown: UnknownOption = "error",
     access_log: Annotated[bool, typer.Option("--access-log", help="A line for every request.")] = False,
     device: DeviceOption = "auto",
 ) -> None:
@@ -121,8 +118,6 @@ def need_extra() -> None:
     """Refuse by the name of the extra where its packages are missing."""
     from importlib.util import find_spec
 
-    from contextpool.errors import MissingExtraError
-
     for package in ("fastapi", "uvicorn", "prometheus_client"):
         if find_spec(package) is None:
             raise MissingExtraError(package, "serve", "serving")
@@ -130,10 +125,6 @@ def need_extra() -> None:
 
 def found_token(given: str | None, file: Path | None) -> str | None:
     """From the option, the file or the environment; two of them that differ are refused."""
-    import os
-
-    from contextpool.errors import ConfigError
-
     found = {
         "--token": given,
         "--token-file": _read_token(file),
@@ -146,8 +137,6 @@ def found_token(given: str | None, file: Path | None) -> str | None:
 
 
 def _read_token(file: Path | None) -> str | None:
-    from contextpool.errors import DataError
-
     if file is None:
         return None
     try:
@@ -161,7 +150,6 @@ def _read_token(file: Path | None) -> str | None:
 
 def model_sources(run: Path | None, named: Sequence[str], device: str) -> list[ModelSource]:
     """The run, by the name of its folder, and those that are named."""
-    from contextpool.errors import ConfigError
     from contextpool.serve import ModelSource
 
     sources = [] if run is None else [ModelSource(run.absolute().name or "model", run, device)]
@@ -177,7 +165,6 @@ def model_sources(run: Path | None, named: Sequence[str], device: str) -> list[M
 
 def graph_sources(given: Sequence[str], labels: Sequence[str]) -> list[GraphSource]:
     """Graphs by name, or named after their files and datasets, each with its file of names."""
-    from contextpool.errors import ConfigError, UnknownNameError
     from contextpool.serve import GraphSource
 
     if not given:
@@ -192,7 +179,8 @@ def graph_sources(given: Sequence[str], labels: Sequence[str]) -> list[GraphSour
         if name not in places:
             raise UnknownNameError("graph", name, places, "--labels GRAPH=FILE names a graph that is served.")
     return [
-        GraphSource(name, _reader(place), _name_reader(files.get(name))) for name, place in places.items()
+        GraphSource(name, partial(load_graph, place, "inference"), partial(loaded_names, files.get(name)))
+        for name, place in places.items()
     ]
 
 
@@ -210,18 +198,3 @@ def _named_graph(text: str) -> tuple[str, str]:
 def _named_labels(text: str, graphs: dict[str, str]) -> tuple[str, Path]:
     name, sign, place = text.partition("=")
     return (name, Path(place)) if sign and not Path(text).exists() else (next(iter(graphs)), Path(text))
-
-
-def _reader(place: str) -> Callable[[], Graph]:
-    from contextpool.cli.inputs import load_graph
-
-    return lambda: load_graph(place, part="inference")
-
-
-def _name_reader(file: Path | None) -> Callable[[], Names | None]:
-    from contextpool.predict import read_names
-
-    def read() -> Names | None:
-        return None if file is None else read_names(file)
-
-    return read

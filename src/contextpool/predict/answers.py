@@ -67,7 +67,7 @@ class Answer:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it; without a name where there is none."""
-        return _without_none_name(self, "entity", self.entity)
+        return _to_dict("entity", self)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class RelationAnswer:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it; without a name where there is none."""
-        return _without_none_name(self, "relation", self.relation)
+        return _to_dict("relation", self)
 
 
 AnyAnswer = Answer | RelationAnswer
@@ -125,7 +125,7 @@ class Selection:
         return cls(k, known, None if candidates is None else tuple(candidates), listed)
 
 
-def _without_none_name(answer: AnyAnswer, key: str, label: str) -> dict[str, Any]:
+def _to_dict(key: str, answer: AnyAnswer) -> dict[str, Any]:
     named = {} if answer.name is None else {"name": answer.name}
     plain = {"score": answer.score, "probability": answer.probability, "known": answer.known}
-    return {key: label, **named, **plain}
+    return {key: answer.label, **named, **plain}

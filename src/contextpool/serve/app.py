@@ -65,6 +65,12 @@ def _service(request: Request) -> Service:
     return request.app.state.service  # type: ignore[no-any-return]
 
 
+def _chosen(request: Request, asked: Any) -> tuple[Service, Engine]:
+    """The service, and the model and the graph that a request names."""
+    service = _service(request)
+    return service, service.snapshot.engine(asked.model, asked.graph)
+
+
 def _about(engine: Engine) -> dict[str, Any]:
     return {"model": engine.model.reference, "graph": engine.graph.name}
 
@@ -74,8 +80,7 @@ def _about(engine: Engine) -> dict[str, Any]:
 )
 async def predict_one(request: Request, asked: Annotated[schemas.PredictQuery, Query()]) -> Response:
     """`r^-1` as relation asks for heads. For candidates and relation questions use POST."""
-    service = _service(request)
-    engine = service.snapshot.engine(asked.model, asked.graph)
+    service, engine = _chosen(request, asked)
     selection = Selection(asked.k, asked.known)
     (found,) = await service.predict(engine, [asked.question()], selection, request.state.deadline)
     return Json({**_about(engine), **found})
@@ -84,8 +89,7 @@ async def predict_one(request: Request, asked: Annotated[schemas.PredictQuery, Q
 @router.post("/predict", response_model=schemas.PredictAnswer, summary="The best answers to one question")
 async def predict(request: Request, asked: Annotated[schemas.PredictBody, Body()]) -> Response:
     """Give two of head, relation and tail; the third is asked for."""
-    service = _service(request)
-    engine = service.snapshot.engine(asked.model, asked.graph)
+    service, engine = _chosen(request, asked)
     (found,) = await service.predict(engine, [asked.question()], _selection(asked), request.state.deadline)
     return Json({**_about(engine), **found})
 
@@ -95,8 +99,7 @@ async def predict(request: Request, asked: Annotated[schemas.PredictBody, Body()
 )
 async def predict_batch(request: Request, asked: Annotated[schemas.BatchBody, Body()]) -> Response:
     """All with the same options. Nothing is answered unless every name is known."""
-    service = _service(request)
-    engine = service.snapshot.engine(asked.model, asked.graph)
+    service, engine = _chosen(request, asked)
     questions = [one.question() for one in asked.questions]
     found = await service.predict(engine, questions, _selection(asked), request.state.deadline)
     return Json({**_about(engine), "results": found})
@@ -119,8 +122,7 @@ async def explain(request: Request, asked: Annotated[schemas.ExplainBody, Body()
 
 
 async def _explained(request: Request, asked: schemas.ExplainQuery) -> Response:
-    service = _service(request)
-    engine = service.snapshot.engine(asked.model, asked.graph)
+    service, engine = _chosen(request, asked)
     found = await service.explain(engine, asked, request.state.deadline)
     return Json({**_about(engine), **found})
 
@@ -130,8 +132,7 @@ async def _explained(request: Request, asked: schemas.ExplainQuery) -> Response:
 )
 async def pool(request: Request, asked: Annotated[schemas.PoolQuery, Query()]) -> Response:
     """Facts around the head with the hop at which pooling first walks them, and the context of the relation."""
-    service = _service(request)
-    engine = service.snapshot.engine(asked.model, asked.graph)
+    service, engine = _chosen(request, asked)
     found = await service.pool(engine, asked, request.state.deadline)
     asked_for = {"head": asked.head, "relation": asked.relation, "tail": asked.tail}
     thresholds = {"min_precision": asked.min_precision, "min_recall": asked.min_recall}
@@ -143,7 +144,7 @@ async def pool(request: Request, asked: Annotated[schemas.PoolQuery, Query()]) -
 @router.get("/relations", response_model=schemas.RelationsAnswer, summary="The relations of a model")
 async def relations(request: Request, asked: Annotated[schemas.RelationsQuery, Query()]) -> Response:
     """With how many facts of each the graph holds."""
-    engine = _service(request).snapshot.engine(asked.model, asked.graph)
+    _, engine = _chosen(request, asked)
     return Json({**_about(engine), "relations": relation_rows(engine)})
 
 
@@ -302,7 +303,7 @@ def _handle_errors(app: FastAPI, service: Service) -> None:
         return answer
 
     app.add_exception_handler(UnknownNamesError, unknown_names)  # type: ignore[arg-type]
-    app.add_exception_handler(ContextPoolError, anything_else)
-    app.add_exception_handler(Exception, anything_else)
+    for kind in (ContextPoolError, Exception):
+        app.add_exception_handler(kind, anything_else)
     app.add_exception_handler(RequestValidationError, invalid)  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, http)  # type: ignore[arg-type]

@@ -191,20 +191,19 @@ class ModelRef(Shown):
     fingerprint: str
 
 
-class EntityAnswer(Shown):
+class Ranked(Shown):
+    name: str | None = None
+    score: float
+    probability: float | None
+    known: bool
+
+
+class EntityAnswer(Ranked):
     entity: str
-    name: str | None = None
-    score: float
-    probability: float | None
-    known: bool
 
 
-class RelationAnswer(Shown):
+class RelationAnswer(Ranked):
     relation: str
-    name: str | None = None
-    score: float
-    probability: float | None
-    known: bool
 
 
 class Asked(Shown):
@@ -218,14 +217,16 @@ class Answered(Shown):
     answers: list[EntityAnswer] | list[RelationAnswer]
 
 
-class PredictAnswer(Answered):
+class About(Shown):
     model: ModelRef
     graph: str
 
 
-class BatchAnswer(Shown):
-    model: ModelRef
-    graph: str
+class PredictAnswer(Answered, About):
+    """One question's answers."""
+
+
+class BatchAnswer(About):
     results: list[Answered]
 
 
@@ -270,9 +271,7 @@ class ContextRow(Shown):
     kept: bool
 
 
-class PoolAnswer(Shown):
-    model: ModelRef
-    graph: str
+class PoolAnswer(About):
     question: Asked
     min_precision: float
     min_recall: float
@@ -300,9 +299,7 @@ class RelationRow(Shown):
     facts: int
 
 
-class RelationsAnswer(Shown):
-    model: ModelRef
-    graph: str
+class RelationsAnswer(About):
     relations: list[RelationRow]
 
 
