@@ -202,16 +202,15 @@ class QuestionContext:
 
     def _pool(self, selector: RelationSelector) -> PooledBatch:
         """Algorithm 2 as the model would walk it; corrected counts of the hidden fact aside."""
-        head, relation = torch.tensor([self.case.head]), torch.tensor([self.case.relation])
-        hidden = HiddenEdges.one_per_query(self.graph, torch.tensor([self.case.hidden]))
-        return expand(self.graph, selector, head, relation, self.config.hops, hidden)
+        case = self.case
+        return pool_one(self.graph, selector, case.head, case.relation, self.config.hops, case.hidden)
 
     def relations(self) -> tuple[ContextRelation, ...]:
         """Those that a view keeps for the relation asked for: by precision, then recall, then label."""
         asked = self.case.relation
         precision = neighborhood_precision(self.counts)[asked]
         recall = neighborhood_recall(self.counts)[asked]
-        facts, gates = self._facts_of_head(), self._gates()
+        facts, gates = facts_of(self.graph, self.case.head, asked, self.case.hidden), self._gates()
         labels = self.graph.relation_vocabulary.directed
         found = [
             ContextRelation(
@@ -235,16 +234,6 @@ class QuestionContext:
                 kept |= set(self.graph.edge_relation[walk.hops[0].edge.long()].tolist())
         return sorted(kept)
 
-    def _facts_of_head(self) -> Tensor:
-        """[2R] facts of each directed relation at the entity that the question names, the hidden one aside."""
-        row = slice(int(self.graph.row_start[self.case.head]), int(self.graph.row_start[self.case.head + 1]))
-        count = torch.bincount(
-            self.graph.edge_relation[row].long(), minlength=self.graph.relation_vocabulary.num_directed
-        )
-        if self.case.hidden >= 0:
-            count[self.case.relation] -= 1
-        return count
-
     def _gates(self) -> Tensor | None:
         """[2R] what the model multiplies messages with; None where it has no gate."""
         streams = getattr(self.case.model, "context", None)
@@ -256,8 +245,8 @@ class QuestionContext:
 
     def dropped(self) -> tuple[DroppedRelation, ...]:
         """By forward relation, the facts within reach of the model that no pooled graph holds; most first."""
-        reached = self._facts(self.batch.propagation.edge_id)
-        kept = torch.cat([self._facts(walk.union().edge.long()) for walk in self.walks])
+        reached = forward_edges(self.graph, self.batch.propagation.edge_id).unique()
+        kept = torch.cat([forward_edges(self.graph, walk.union().edge.long()) for walk in self.walks])
         is_kept = torch.isin(reached, kept)
         relation = self.graph.edge_relation[reached].long()
         totals = torch.bincount(relation, minlength=self.graph.num_relations).tolist()
@@ -268,12 +257,6 @@ class QuestionContext:
             if total > kept_here
         ]
         return tuple(sorted(rows, key=lambda row: (-row.dropped, row.relation)))
-
-    def _facts(self, edges: Tensor) -> Tensor:
-        """The distinct facts behind directed edges, as the ids of their forward edges."""
-        forward = self.graph.edge_relation[edges] < self.graph.num_relations
-        facts = torch.where(forward, edges, self.graph.edge_inverse[edges].long())
-        return facts.unique(sorted=True)  # type: ignore[no-any-return]
 
     def candidate(self) -> CandidateRelevance:
         """The largest precision[inverse(r), y] over the relations y of the answer, the hidden fact aside."""
@@ -286,3 +269,25 @@ class QuestionContext:
         labels = self.graph.relation_vocabulary.directed
         best = min(((-float(precision[one]), labels[one]) for one in has), default=(0.0, ""))
         return CandidateRelevance(-best[0], best[1] if best[0] < 0 else None)
+
+
+def pool_one(
+    graph: Graph, selector: RelationSelector, head: int, relation: int, hops: int, hidden: int
+) -> PooledBatch:
+    """Algorithm 2 for one query by id, without the hidden edge; -1 hides nothing."""
+    query = torch.tensor([head]), torch.tensor([relation])
+    return expand(graph, selector, *query, hops, HiddenEdges.one_per_query(graph, torch.tensor([hidden])))
+
+
+def facts_of(graph: Graph, entity: int, relation: int, hidden: int) -> Tensor:
+    """[2R] facts of each directed relation at an entity, without the hidden one, which is of `relation`."""
+    row = slice(int(graph.row_start[entity]), int(graph.row_start[entity + 1]))
+    count = torch.bincount(graph.edge_relation[row].long(), minlength=2 * graph.num_relations)
+    count[relation] -= int(hidden >= 0)
+    return count
+
+
+def forward_edges(graph: Graph, edges: Tensor) -> Tensor:
+    """Each edge in the direction of its fact."""
+    onwards = graph.edge_relation[edges] < graph.num_relations
+    return torch.where(onwards, edges, graph.edge_inverse[edges].long())

@@ -7,7 +7,7 @@ focus. What the thresholds decide is which of them are walked, and at which hop 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,8 @@ import torch
 from contextpool.context.config import ViewConfig
 from contextpool.context.neighbors import ContextNeighbors, MaskSelector, RelationSelector
 from contextpool.context.relevance import neighborhood_precision, neighborhood_recall
-from contextpool.explain.explainer import statistics_of
-from contextpool.graph.graph import Graph
-from contextpool.pool.expand import PooledBatch, expand
-from contextpool.pool.hide import HiddenEdges
+from contextpool.explain.explainer import facts_of, forward_edges, pool_one, statistics_of
+from contextpool.pool.expand import PooledBatch
 from contextpool.predict.asking import Asking
 from contextpool.serve.registry import Engine, LoadedGraph, LoadedModel, Snapshot
 
@@ -61,41 +59,36 @@ class _View:
         self.neighbors = ContextNeighbors(self.counts, question.min_precision, question.min_recall, policy)
 
     def to_dict(self) -> dict[str, Any]:
-        kept = self._walk(self.neighbors)
-        reached = self._walk(MaskSelector.everything(self.graph.relation_vocabulary))
-        sizes = zip(kept.hops, reached.hops, strict=True)
-        facts = self._shown()
+        everything = MaskSelector.everything(self.graph.relation_vocabulary)
+        kept, reached = (self._walk(selector).hops for selector in (self.neighbors, everything))
+        first: dict[int, int] = {}  # by forward edge, the hop at which a fact is first walked, either way
+        for hop, edges in enumerate(kept, start=1):
+            for edge in forward_edges(self.graph, edges.edge.long()).tolist():
+                first.setdefault(edge, hop)
+        facts = [(self.graph.edge_label(edge), first.get(edge)) for edge in self._shown()]
         return {
             "hops": [
-                {"hop": hop, "kept": len(one), "reached": len(all_)}
-                for hop, (one, all_) in enumerate(sizes, start=1)
+                {"hop": hop, "kept": len(one), "reached": len(other)}
+                for hop, (one, other) in enumerate(zip(kept, reached, strict=True), start=1)
             ],
-            "facts": list(self._placed(facts, _first_hops(self.graph, kept))),
+            "facts": [
+                {"head": head, "relation": relation, "tail": tail, "hop": hop}
+                for (head, relation, tail), hop in facts
+            ],
             "context": self._context(),
         }
 
     def _walk(self, selector: RelationSelector) -> PooledBatch:
         asked = self.question
-        hidden = HiddenEdges.one_per_query(self.graph, torch.tensor([self.hidden]))
-        return expand(
-            self.graph,
-            selector,
-            torch.tensor([asked.head]),
-            torch.tensor([asked.relation]),
-            asked.hops,
-            hidden,
-        )
+        return pool_one(self.graph, selector, asked.head, asked.relation, asked.hops, self.hidden)
 
     def _shown(self) -> list[int]:
         """Forward edges of the facts to show, the most important first."""
-        around: dict[int, None] = {}
-        for edge in self._some_of(self.question.head, FACTS_OF_THE_HEAD):
-            around[edge] = None
-        for entity in self.question.focus:
-            for edge in self._some_of(entity, FACTS_OF_A_FOCUS):
-                around[edge] = None
-        shown = self._ends(around) | set(self.question.focus)
-        between = self._between(sorted(set(self.question.focus) | {self.question.head}), shown)
+        head, focus = self.question.head, self.question.focus
+        around = self._some_of(head, FACTS_OF_THE_HEAD)
+        around += [edge for entity in focus for edge in self._some_of(entity, FACTS_OF_A_FOCUS)]
+        ends = torch.cat([self.graph.edge_head[around], self.graph.edge_tail[around]]).tolist()
+        between = self._between(sorted({*focus, head}), {*ends, *focus})
         return list(dict.fromkeys([*between, *around]))[: self.question.limit]
 
     def _some_of(self, entity: int, most: int) -> list[int]:
@@ -124,27 +117,13 @@ class _View:
     def _is_hidden(self, edge: int) -> bool:
         return self.hidden >= 0 and self._forward(edge) == self._forward(self.hidden)
 
-    def _ends(self, edges: Iterable[int]) -> set[int]:
-        ids = list(edges)
-        return set(self.graph.edge_head[ids].tolist()) | set(self.graph.edge_tail[ids].tolist())
-
-    def _placed(self, edges: Sequence[int], first_hop: dict[int, int]) -> Iterator[dict[str, Any]]:
-        for edge in edges:
-            head, relation, tail = self.graph.edge_label(edge)
-            yield {"head": head, "relation": relation, "tail": tail, "hop": first_hop.get(edge)}
-
     def _context(self) -> list[dict[str, Any]]:
         """Every relation that occurs together with the one asked for: by precision, then recall, then label."""
         asked = self.question.relation
-        precision, recall = (
-            neighborhood_precision(self.counts)[asked],
-            neighborhood_recall(self.counts)[asked],
-        )
+        precision = neighborhood_precision(self.counts)[asked]
+        recall = neighborhood_recall(self.counts)[asked]
         labels = self.graph.relation_vocabulary.directed
-        start, end = (int(self.graph.row_start[self.question.head + step]) for step in (0, 1))
-        facts = torch.bincount(self.graph.edge_relation[start:end].long(), minlength=len(labels)).tolist()
-        if self.hidden >= 0:
-            facts[asked] -= 1
+        facts = facts_of(self.graph, self.question.head, asked, self.hidden)
         rows = [
             {
                 "relation": label,
@@ -157,17 +136,6 @@ class _View:
             if precision[place] > 0
         ]
         return sorted(rows, key=lambda row: (-row["precision"], -row["recall"], row["relation"]))
-
-
-def _first_hops(graph: Graph, walk: PooledBatch) -> dict[int, int]:
-    """By forward edge, the first hop at which a fact is walked, in whichever direction."""
-    first: dict[int, int] = {}
-    for hop, edges in enumerate(walk.hops, start=1):
-        ids = edges.edge.long()
-        onwards = graph.edge_relation[ids] < graph.num_relations
-        for edge in torch.where(onwards, ids, graph.edge_inverse[ids].long()).tolist():
-            first.setdefault(edge, hop)
-    return first
 
 
 def model_row(model: LoadedModel) -> dict[str, Any]:
