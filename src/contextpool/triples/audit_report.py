@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -28,14 +29,11 @@ OUT_OF_REACH = (0.05, 0.2)  # of the answers: six hops do not reach them
 class RelationTwin:
     """Two relations that hold between (nearly) the same pairs. Self loops do not count."""
 
-    kind: TwinKind
-    """symmetric: its own inverse; inverse: the pairs turned round; duplicate: the same pairs."""
+    kind: TwinKind  # symmetric: its own inverse; inverse: the pairs turned round; duplicate: the same pairs
     relation: str
     other: str
-    matched: int
-    """Pairs of `relation` that `other` mirrors."""
-    share: float
-    """... out of all pairs of `relation`."""
+    matched: int  # pairs of `relation` that `other` mirrors
+    share: float  # ... out of all pairs of `relation`
     share_of_other: float
 
     def __str__(self) -> str:
@@ -54,8 +52,7 @@ class GraphStatistics:
     entities: int
     isolated: int
     """Entities without an edge: they can only ever be wrong candidates, or questions without evidence."""
-    relations: int
-    """Relations with a fact."""
+    relations: int  # relations with a fact
     twins: tuple[RelationTwin, ...]
     """Twin relations, found among all triples of this side (held-out ones too), most pairs first."""
 
@@ -66,28 +63,18 @@ class QueryStatistics:
 
     name: str
     queries: int
-    in_graph: int
-    """Leaked: the triple itself is a fact of that graph."""
-    trained_on: int
-    """The same triple, by its labels, is a fact or a query of training."""
-    selected_on: int
-    """The same triple, by its labels, is a query that models are selected on."""
-    direct: int
-    """Some relation leads from head to tail in the graph."""
-    reverse: int
-    """Some relation leads from tail to head."""
-    by_inverse: int
-    """The reverse fact is there with a relation known to be the inverse twin (or symmetric)."""
-    by_duplicate: int
-    """The fact is there with a relation known to be a duplicate."""
-    without_edge: int
-    """Head or tail has no edge in the graph."""
-    sample: int
-    """Triples on which `within` was measured."""
+    in_graph: int  # leaked: the triple itself is a fact of that graph
+    trained_on: int  # the same triple, by its labels, is a fact or a query of training
+    selected_on: int  # the same triple, by its labels, is a query that models are selected on
+    direct: int  # some relation leads from head to tail in the graph
+    reverse: int  # some relation leads from tail to head
+    by_inverse: int  # the reverse fact is there with a relation known to be the inverse twin (or symmetric)
+    by_duplicate: int  # the fact is there with a relation known to be a duplicate
+    without_edge: int  # head or tail has no edge in the graph
+    sample: int  # triples on which `within` was measured
     within: tuple[float, ...]
     """[6] share of the answers at most 1, ..., 6 hops from the head; the same in both directions."""
-    connected: float
-    """Share of the answers that any number of hops reaches; of all triples, not of a sample."""
+    connected: float  # share of the answers that any number of hops reaches; of all triples, not of a sample
     leaked_examples: tuple[Triple, ...]
     trained_examples: tuple[Triple, ...]
 
@@ -96,14 +83,11 @@ class QueryStatistics:
 class OverlapStatistics:
     """What the two sides share, by label."""
 
-    shared_entities: int
-    """Entities with an edge in both graphs."""
-    share_of_inference: float
-    """... out of the entities with an edge in the inference graph."""
+    shared_entities: int  # entities with an edge in both graphs
+    share_of_inference: float  # ... out of the entities with an edge in the inference graph
     entity_examples: tuple[str, ...]
     shared_facts: int
-    valid_in_test: int
-    """Triples that are both in the inference side's valid and in its test."""
+    valid_in_test: int  # triples that are both in the inference side's valid and in its test
 
 
 @dataclass(frozen=True)
@@ -111,10 +95,8 @@ class RawFile:
     """The lines of one triple file before duplicates are dropped."""
 
     path: str
-    triples: int
-    """Lines that hold a triple."""
-    duplicates: int
-    """... that repeat an earlier line of the file."""
+    triples: int  # lines that hold a triple
+    duplicates: int  # ... that repeat an earlier line of the file
     repeated_elsewhere: int
     """Distinct triples that another file of the folder holds too: train.txt against valid.txt, say."""
 
@@ -123,11 +105,9 @@ class RawFile:
 class Finding:
     """The answer to one question, with what it means for a benchmark."""
 
-    key: str
-    """Stable name of the question."""
+    key: str  # stable name of the question
     severity: Severity
-    reading: str
-    """One line: the count, and what it means."""
+    reading: str  # one line: the count, and what it means
     examples: tuple[str, ...] = ()
 
 
@@ -160,7 +140,8 @@ class AuditReport:
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain lists, dicts, strings and numbers: what `json.dumps` takes as it is."""
         content = {"schema": 2, "setting": self.setting, "worst": self.worst, **asdict(self)}
-        return {key: _plain(value) for key, value in content.items()}
+        plain: dict[str, Any] = json.loads(json.dumps(content))  # tuples as lists, as they are read back
+        return plain
 
     def to_text(self) -> str:
         """The report as aligned plain text: findings, worst first, then the counts."""
@@ -178,13 +159,6 @@ class AuditReport:
             )
             tables.append(_table("Held-out triples", self.held_out, ("queries", *counts, "without_edge")))
         return "\n\n".join([head, _findings_text(self.findings), *tables]) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    """Tuples as lists, so that what is read back from JSON is equal."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _table(title: str, items: Sequence[Any], fields: Sequence[str]) -> str:
