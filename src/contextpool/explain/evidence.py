@@ -1,4 +1,4 @@
-"""What an explanation says, as plain values that JSON can hold, and as a few lines of text."""
+"""An explanation as plain values that JSON can hold, and as a few lines of text."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Explanation:
     rival: Rival | None
     """None where there is no other candidate."""
     names: dict[str, str] = field(default_factory=dict)
-    """What people call the labels that occur here, as far as known."""
+    """The known names of the labels that occur here."""
 
     @property
     def answer(self) -> str:
@@ -143,7 +143,7 @@ class Explanation:
         return self.names.get(label) or self.names.get(bare, bare) + label[len(bare) :]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """A JSON object."""
         values = asdict(self)
         values["paths"] = [
             {**asdict(path), "edges": [list(edge) for edge in path.edges]} for path in self.paths
@@ -188,7 +188,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
 
 
 def notes(explanation: Explanation) -> Iterator[str]:
-    """What is said beside the paths: one line each about context, pooling and the rival."""
+    """The notes below the paths: one line each about context, pooling and the rival."""
     yield _note("context", _context(explanation))
     yield _note("pooling", _dropped(explanation))
     if explanation.rival is not None:

@@ -140,7 +140,7 @@ def _paths(case: Case, walk: Propagation, score: float, most: int) -> tuple[tupl
 
 
 def _named(explanation: Explanation, shown: Callable[[str], str]) -> Explanation:
-    """With the names of all labels that occur in it."""
+    """The explanation with the names of all labels that occur in it."""
     labels = {explanation.head, explanation.relation, explanation.tail}
     labels |= {label for path in explanation.paths for edge in path.edges for label in edge}
     labels |= {one.relation for one in explanation.context}
@@ -187,7 +187,7 @@ def reached_by(graph: Graph, start: int, pattern: Sequence[str], hidden: int = -
 
 
 class QuestionContext:
-    """What is relevant to the relation of one question, by the counts that the model was given."""
+    """Relations that are relevant to the one asked for, by the counts that the model was given."""
 
     def __init__(self, case: Case, batch: QueryBatch) -> None:
         self.case, self.batch = case, batch

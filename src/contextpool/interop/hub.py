@@ -24,7 +24,7 @@ CARD, EVALUATION, CHECKSUMS = "README.md", "evaluation.json", "SHA256SUMS"
 RUN_FILES = (
     "config.json", "metrics.json", "relations.json", "model.safetensors", "context.safetensors", "rules.txt",
 )  # fmt: skip
-"""Of a run, what others need; rules.txt for models that have some."""
+"""The files of a run that others need; only some models have rules.txt."""
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _ADDRESS = re.compile(
     rf"hf:/{{1,2}}(?P<repository>{REPOSITORY.pattern})(?:@(?P<revision>[^\s@]+))?", re.ASCII
@@ -64,7 +64,7 @@ def fetch_run(address: str) -> Path:
 
 
 def _snapshot(repository: str, revision: str | None) -> str:
-    """Where huggingface_hub put the files; its errors by our names."""
+    """The folder where huggingface_hub put the files; its errors are raised as ours."""
     try:
         import huggingface_hub as hub
         from huggingface_hub import errors

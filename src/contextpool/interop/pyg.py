@@ -47,7 +47,7 @@ class _Prepared:
     columns: EdgeColumns
     context: RelationSelector
     counts: CountsOf | None
-    """Of the context, where it has some."""
+    """The counts of the context; None where it has none."""
 
     def fits(self, edge_index: Tensor, edge_type: Tensor, num_nodes: int) -> bool:
         same = self.edge_index is edge_index and self.edge_type is edge_type and self.num_nodes == num_nodes
@@ -229,7 +229,7 @@ class ContextPooling(BaseTransform):
 def _vocabulary(
     context: RelationSelector | None, num_types: int | None, inverse: InverseEdges
 ) -> RelationVocabulary | None:
-    """Of the context, or of so many types; None where each graph has its own."""
+    """The relations of the context or of `num_types`; None where each graph has its own."""
     if num_types is None:
         return None if context is None else context.relations
     if num_types < 1 or (inverse == "offset" and num_types % 2):

@@ -35,7 +35,7 @@ def graph_from_data(
     entities: Sequence[str] | None = None,
     relations: Sequence[str] | None = None,
 ) -> Graph:
-    """What `Graph.from_pyg` does."""
+    """Implements `Graph.from_pyg`."""
     check_inverse(inverse)
     edge_index, edge_type = checked_edges(getattr(data, "edge_index", None), getattr(data, "edge_type", None))
     num_nodes = int(data.num_nodes or 0)
@@ -53,7 +53,7 @@ def graph_from_data(
 
 
 def graph_to_data(graph: Graph, inverse: InverseEdges = "offset") -> Data:
-    """What `Graph.to_pyg` does."""
+    """Implements `Graph.to_pyg`."""
     check_inverse(inverse)
     try:
         from torch_geometric.data import Data

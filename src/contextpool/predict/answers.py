@@ -1,4 +1,4 @@
-"""What is asked and what is answered."""
+"""Questions, answers, and the selection of answers that are wanted."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Question:
         return next(place for place in PLACES if getattr(self, place) is None)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it; what is asked for is null."""
+        """A JSON object; the open place is null."""
         return {place: getattr(self, place) for place in PLACES}
 
     def __str__(self) -> str:
@@ -59,14 +59,14 @@ class Answer:
     known: bool
     """Whether the graph already holds it."""
     name: str | None = None
-    """What people call it, where names were given."""
+    """Its name, where names were given."""
 
     @property
     def label(self) -> str:
         return self.entity
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it; without a name where there is none."""
+        """A JSON object; `name` is left out where there is none."""
         return _to_dict("entity", self)
 
 
@@ -87,7 +87,7 @@ class RelationAnswer:
         return self.relation
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it; without a name where there is none."""
+        """A JSON object; `name` is left out where there is none."""
         return _to_dict("relation", self)
 
 

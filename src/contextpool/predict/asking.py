@@ -62,7 +62,7 @@ class Asking:
         frontier: Frontier | None = None,
         batch_size: int = 64,
     ) -> None:
-        """With a frontier each question is walked by itself, over what the walk reaches."""
+        """With a frontier, each question is walked by itself and its candidates are what the walk reaches."""
         if batch_size < 1:
             raise ConfigError(f"batch_size is {batch_size}; it has to be at least 1.")
         self.predictor, self.graph, self.names = predictor, graph, names

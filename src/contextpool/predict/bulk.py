@@ -42,7 +42,7 @@ from contextpool.train.files import durable_file, reason
 MOST_PROBLEMS = 1000
 """Unknown names are told at once, up to here; a file with more is another graph's."""
 EVERY_PAIR = "every observed (head, relation)"
-"""In the place of a file of questions: (head, relation, ?) for every head and relation with an answer in the graph."""
+"""Stands for a file that asks (head, relation, ?) for every head and relation with an answer in the graph."""
 Progress = Callable[[int, int], None]
 """Called with (questions answered, questions in all)."""
 Source = str | Path | None
@@ -57,7 +57,7 @@ class BulkSettings:
     """How a file is answered; everything here changes the bytes that come out."""
 
     kind: FileKind = "jsonl"
-    """Of the shards."""
+    """The file format of the shards."""
     on_unknown: UnknownRelations = "error"
     """"skip": facts of unknown relations are left out, and a question with an unknown name gets its error as row."""
     batch_size: int = 64
@@ -73,13 +73,13 @@ class BulkSettings:
                 raise ConfigError(f"{key} is {getattr(self, key)}; it has to be at least 1.")
 
     def to_dict(self) -> dict[str, Any]:
-        """As a manifest holds them; without a cap where there is none, as before there were any."""
+        """The settings as a manifest stores them; `cap` is left out where it is None, as older manifests lack it."""
         return {key: value for key, value in asdict(self).items() if (key, value) != ("cap", None)}
 
 
 @dataclass(frozen=True)
 class BulkOutcome:
-    """What a call did."""
+    """Counts and files of one call."""
 
     questions: int
     answered_now: int
@@ -230,7 +230,7 @@ def graph_digest(graph: Graph) -> str:
 
 
 def _digest_long(values: dict[str, Any]) -> dict[str, Any]:
-    """With a long list of candidates replaced by its sha256."""
+    """The selection with its list of candidates replaced by a sha256."""
     listed = values["candidates"]
     if listed is not None:
         values["candidates"] = hashlib.sha256(json.dumps(sorted(listed)).encode()).hexdigest()
@@ -247,7 +247,7 @@ def observed_pairs(graph: Graph) -> Iterator[tuple[int, int]]:
 
 
 class Manifest:
-    """Of one output folder. A shard counts as finished once the manifest names it and its bytes are as named."""
+    """The manifest of an output folder. A shard is finished once the manifest names it and its bytes are as named."""
 
     def __init__(self, folder: Path, identity: dict[str, Any], content: Mapping[str, Any] | None) -> None:
         self.folder, self.identity = folder, identity
@@ -261,7 +261,7 @@ class Manifest:
 
     @classmethod
     def opened(cls, folder: Path, identity: dict[str, Any], overwrite: bool) -> Manifest:
-        """Of a new or empty folder, or of one that was begun with the same identity."""
+        """Open the manifest of a new or empty folder, or of one that was begun with the same identity."""
         if not folder.exists():
             return cls(folder, identity, None)
         path = folder / MANIFEST
@@ -314,7 +314,7 @@ def _name(number: int, kind: FileKind) -> str:
 
 
 def _conditions() -> dict[str, Any]:
-    """What may change the last bits of a score."""
+    """Library version and threads, which may change the last bits of a score."""
     return {"torch": torch.__version__, "threads": torch.get_num_threads()}
 
 

@@ -28,7 +28,7 @@ Placed = tuple[str, Question]
 
 
 def kind_of(path: Path) -> FileKind:
-    """By suffix: .tsv or .txt, .jsonl, .parquet; the first two also as .gz and .zst."""
+    """The kind of a file by its suffix: .tsv or .txt, .jsonl, .parquet; the first two also as .gz and .zst."""
     suffixes = [suffix for suffix in path.suffixes if suffix not in (".gz", ".zst")]
     last = suffixes[-1].lower() if suffixes else ""
     known: dict[str, FileKind] = {
@@ -145,7 +145,7 @@ def _text_columns(schema: Any, path: Path) -> list[str]:
 
 
 COLUMNS = ("question", *PLACES, "rank", "answer", "name", "score", "probability", "known", "error")
-"""Of TSV and Parquet: one row an answer. A question without answers has one row, whose answer is empty."""
+"""The columns of TSV and Parquet: a row for each answer. A question without answers has one with an empty answer."""
 
 
 @dataclass(frozen=True)
@@ -158,13 +158,13 @@ class Answered:
     error: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """The object that a JSON line holds."""
         told = {} if self.error is None else {"error": self.error}
         answers = [answer.to_dict() for answer in self.answers]
         return {"question": self.number, **self.question.to_dict(), **told, "answers": answers}
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """As columns hold it."""
+        """The rows of TSV or Parquet, by column."""
         asked = {"question": self.number, **self.question.to_dict()}
         if not self.answers:
             yield {**dict.fromkeys(COLUMNS), **asked, "error": self.error}

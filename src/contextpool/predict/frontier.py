@@ -145,7 +145,7 @@ class Frontier:
         return scores
 
     def scored(self, entity: int, relation: int, choice: Choice) -> tuple[Scored, Tensor | None]:
-        """What was reached from (entity, relation, ?), and [n] who of them may be an answer; None for all."""
+        """The scored candidates of a walk from (entity, relation, ?), and [n] which may be answers; None for all."""
         near, device = self.nearby(entity, relation), self.predictor.device
         known = torch.from_numpy(self._known(near, entity, relation))[None].to(device)
         allowed = self._allowed(near, choice)

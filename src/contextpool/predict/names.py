@@ -1,4 +1,4 @@
-"""What people call things: a file of `id TAB name`, and how a text becomes an id or one error for all of them."""
+"""Names for labels (a file of `id TAB name`), and the resolver that turns texts into ids."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Names:
 
     @cached_property
     def ids_of(self) -> dict[str, tuple[str, ...]]:
-        """By name, the sorted ids that it belongs to."""
+        """Maps each name to the sorted ids that have it."""
         found: dict[str, list[str]] = {}
         for label, name in sorted(self.of_id.items()):
             found.setdefault(name, []).append(label)
@@ -88,7 +88,7 @@ class Problem:
     text: str
     where: str
     ids: tuple[str, ...] = ()
-    """What it may mean; none where it is unknown."""
+    """The labels that the text may mean; empty where it is unknown."""
 
 
 class Resolver:
@@ -150,7 +150,7 @@ class Resolver:
         raise WrongNamesError(told)
 
     def message(self, problem: Problem, suggest: bool = True) -> str:
-        """Where, what, why, what next, in one line."""
+        """The problem in one line, with its place and a suggestion."""
         start = f"{problem.where}: " if problem.where else ""
         if problem.ids:
             ids = ", ".join(shortened(label) for label in problem.ids)
@@ -160,7 +160,7 @@ class Resolver:
         return start + unknown_name_message(problem.kind, problem.text, self.known(problem.kind))
 
     def known(self, kind: str) -> list[str]:
-        """What could have been meant: labels, and names of labels."""
+        """All known labels of a kind, and their names."""
         labels = self.entities.labels if kind == "entity" else self.relations.directed
         names = (self.names.name(label) for label in labels) if self.names.of_id else ()
         return list(dict.fromkeys([*labels, *(name for name in names if name is not None)]))

@@ -33,7 +33,7 @@ from contextpool.triples.labels import Vocabulary
 
 Made = TypeVar("Made")
 REMEMBERED_GRAPHS = 4
-"""What was counted about a graph is kept for the newest few; a graph takes memory as long as it is among them."""
+"""How many graphs are kept with what was counted about them; the oldest one is dropped first."""
 
 
 class Predictor:
@@ -102,11 +102,11 @@ class Predictor:
         )
 
     def frontier(self, graph: Graph, cap: int | None) -> Frontier:
-        """What answers over a prepared graph by walks with a cap on the edges of a hop; made once a graph."""
+        """Capped walks over a prepared graph; made once for each graph and cap."""
         return self._frontiers.get((graph, cap), lambda: Frontier(self, graph, cap))
 
     def statistics_for(self, graph: Graph) -> Statistics | None:
-        """What to pool with on a prepared graph; None for a model that reads none."""
+        """The counts to pool with on a prepared graph; None for a model that reads none."""
         if self.statistics is None:
             return None
         return self.statistics + Statistics.of(graph) if self.use_statistics == "sum" else self.statistics
@@ -273,7 +273,7 @@ def _keeping(graph: Graph, relations: list[str]) -> Graph:
 
 
 class _Place(Generic[Made]):
-    """Where one thing is made: whoever comes while it is being made waits here, and nobody else does."""
+    """One entry of the cache. Threads that ask for it while it is being made wait for its lock."""
 
     def __init__(self) -> None:
         self.lock = Lock()
@@ -288,7 +288,7 @@ class _Newest(Generic[Made]):
         self._places: OrderedDict[Hashable, _Place[Made]] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """What was made for the key, now or earlier."""
+        """The value for a key, made if it is not there yet."""
         with self._lock:
             place = self._places.pop(key, None) or _Place()
             self._places[key] = place

@@ -55,7 +55,7 @@ bearer = HTTPBearer(auto_error=False, description="Checked before anything else;
 
 
 class Json(JSONResponse):
-    """As it is, without a detour through models: what is sent was made here."""
+    """JSON without validation by a response model: all values were made here."""
 
     def render(self, content: Any) -> bytes:
         return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
@@ -243,7 +243,7 @@ def create_app(service: Service) -> ASGIApp:
 
 @dataclass(frozen=True)
 class StaticFile:
-    """What is sent for one address."""
+    """A file of the page."""
 
     content: bytes
     media_type: str
@@ -254,7 +254,7 @@ class StaticFile:
 
 
 def static_files() -> dict[str, StaticFile]:
-    """By address: the page at /, everything else below /static/."""
+    """Files by address: the page at /, everything else below /static/."""
     found: dict[str, StaticFile] = {}
     for file in sorted(files("contextpool.serve").joinpath("static").iterdir(), key=lambda one: one.name):
         suffix = file.name[file.name.rfind(".") :]
@@ -265,7 +265,7 @@ def static_files() -> dict[str, StaticFile]:
 
 
 def _methods() -> dict[str, set[str]]:
-    """By address, the methods that it takes."""
+    """The methods of each address."""
     methods: dict[str, set[str]] = defaultdict(set)
     for route in (*router.routes, *metered.routes, *open_to_all.routes):
         if isinstance(route, APIRoute):

@@ -39,7 +39,7 @@ class Job(Generic[Work]):
 
     work: Work
     deadline: float
-    """By `time.monotonic`."""
+    """A time of `time.monotonic`."""
     size: int = 1
     """How many questions it holds."""
     group: Hashable = None

@@ -1,4 +1,4 @@
-"""What /metrics tells about a service, by prometheus_client."""
+"""The metrics of a service, kept and written by prometheus_client."""
 
 from __future__ import annotations
 

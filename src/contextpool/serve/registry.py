@@ -74,7 +74,7 @@ def folded(text: str) -> str:
 
 
 class Completions:
-    """Of the entities of one graph. O(N log N) to build, O(log N + limit) to ask."""
+    """Completes the names of one graph's entities. O(N log N) to build, O(log N + limit) to ask."""
 
     def __init__(self, graph: Graph, names: Names) -> None:
         self._labels = graph.entities
@@ -122,7 +122,7 @@ class LoadedModel:
 
     @property
     def reference(self) -> dict[str, str]:
-        """What an answer says about who gave it."""
+        """How an answer names the model that gave it."""
         return {"name": self.name, "fingerprint": self.fingerprint}
 
 
@@ -134,7 +134,6 @@ class LoadedGraph:
     graph: Graph
     names: Names
     completions: Completions
-    """Of its entities."""
 
 
 class Engine:
@@ -160,7 +159,7 @@ class SwapUnderWayError(ContextPoolError):
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """What is served at a moment; never changes."""
+    """The models and graphs that are served at one moment; never changes."""
 
     models: Mapping[str, LoadedModel]
     graphs: Mapping[str, LoadedGraph]
@@ -174,7 +173,7 @@ class Snapshot:
         return self.graphs[_chosen(name, self.graphs, "graph")]
 
     def engine(self, model: str | None, graph: str | None) -> Engine:
-        """Of a model and a graph; each may be left out where the first one is meant."""
+        """The engine of a model and a graph; None stands for the first one."""
         found = self.engines[self.model(model).name, self.graph(graph).name]
         if isinstance(found, InputError):
             raise found
@@ -199,7 +198,7 @@ class Registry:
         )
 
     def remarks(self) -> list[str]:
-        """What whoever starts the server should know: what fits nowhere, and what was left out."""
+        """Notes for the operator: models that do not fit a graph, and facts that were left out."""
         told = []
         for (model, graph), engine in self.snapshot.engines.items():
             if isinstance(engine, InputError):

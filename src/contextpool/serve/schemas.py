@@ -1,4 +1,4 @@
-"""What requests and responses look like; OpenAPI is made from this."""
+"""The schemas of requests and responses, from which OpenAPI is made."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ Threshold = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
 
 class Strict(BaseModel):
-    """Of a JSON body: nothing unknown, nothing converted."""
+    """A JSON body: unknown fields are refused and no value is converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Plain(BaseModel):
-    """Of a query string, whose values are all text."""
+    """A query string, whose values are all text."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class Shown(BaseModel):
-    """Of a response."""
+    """A response, or a part of one."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -261,7 +261,7 @@ class GuardedProtocol(H11Protocol):
         self._look_again()
 
     def send_400_response(self, msg: str) -> None:
-        """What h11 cannot read, or what is longer than it takes."""
+        """Answer a request that h11 cannot read, or that is too long for it."""
         self.refuse(400, "this is no HTTP request that can be read here, or its headers are too long.")
 
     # deadlines

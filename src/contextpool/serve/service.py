@@ -111,7 +111,7 @@ class Service:
         return await self._slowly(lambda: pooled_view(engine.asking, question), deadline)  # type: ignore[no-any-return]
 
     async def suggestions(self, error: UnknownNamesError) -> list[Item]:
-        """What unknown names may have meant; without that where the slow queue has no time for it."""
+        """The unknown names with their closest matches; without matches where the slow queue has no time."""
         try:
             deadline = time.monotonic() + min(SECONDS_FOR_SUGGESTIONS, self.settings.deadline)
             return await self._slowly(lambda: error.items(suggest=True), deadline)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""What a server is told at its start: where it listens, who may ask, how much and for how long."""
+"""Settings of a server: where it listens, who may ask, how much and for how long."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ServeSettings:
     port: int = 8000
     """0 takes a free one."""
     token: str | None = None
-    """What a request has to carry as `Authorization: Bearer`; None asks nobody for it."""
+    """Requests have to carry it as `Authorization: Bearer`; None for no token."""
     allow_hosts: tuple[str, ...] = ()
     """Names under which the server may be asked, besides loopback ones and its own address."""
     batch_size: int = 64

@@ -27,7 +27,7 @@ FACTS_OF_A_FOCUS = 5
 
 @dataclass(frozen=True)
 class PoolQuestion:
-    """By id."""
+    """A question for a pooled graph, by id."""
 
     head: int
     relation: int
@@ -139,7 +139,7 @@ class _View:
 
 
 def model_row(model: LoadedModel) -> dict[str, Any]:
-    """With the thresholds and hops that it pools with, or the usual ones where it does not."""
+    """A model with the thresholds and hops that it pools with, or the defaults where it does not pool."""
     context = model.predictor.context
     view = context.views[0] if context is not None and context.views else ViewConfig()
     return {
@@ -177,7 +177,7 @@ def relation_rows(engine: Engine) -> list[dict[str, Any]]:
 
 
 def entity_rows(graph: LoadedGraph, prefix: str, limit: int) -> tuple[list[dict[str, Any]], bool]:
-    """With how many facts each has a part in."""
+    """Entities that match, each with its number of facts; and whether there are more."""
     labels, more = graph.completions.starting_with(prefix, limit)
     start, index, names = graph.graph.row_start, graph.graph.entity_vocabulary.index, graph.names
     rows = [
@@ -192,7 +192,7 @@ def entity_rows(graph: LoadedGraph, prefix: str, limit: int) -> tuple[list[dict[
 
 
 def names_in(engine: Engine, view: dict[str, Any]) -> dict[str, str]:
-    """What people call the labels that occur in a pooled graph, as far as known."""
+    """The known names of the labels that occur in a pooled graph."""
     labels = {one[place] for one in view["facts"] for place in ("head", "relation", "tail")}
     labels |= {row["relation"] for row in view["context"]}
     named = {label: engine.asking.names.name(label) for label in sorted(labels)}
