@@ -13,10 +13,9 @@ from contextpool.cli.train import DeviceOption, JsonOption, chosen_device, parse
 from lab.bars import TrainingBars
 
 if TYPE_CHECKING:
-    from lab.cells import Cell
-    from lab.grid import Grid
+    from lab.recipes import Cell
     from lab.results import Results
-    from lab.run import Comparison, Summary, Watcher
+    from lab.run import Comparison, Grid, Summary, Watcher
     from lab.space import Space
     from lab.tune import Watcher as SearchWatcher
 
@@ -34,9 +33,6 @@ ResultsOption = Annotated[Path, typer.Option("--results", help="The file that li
 
 @app.command("run")
 def run(
-    grid: Annotated[
-        Path | None, typer.Option("--grid", help="A grid file (.toml); flags override it.")
-    ] = None,
     dataset: Annotated[
         list[str] | None,
         typer.Option(
@@ -56,7 +52,7 @@ def run(
         list[str] | None,
         typer.Option("--recipe", help="shipped, published, or a recipe (.toml). Repeatable."),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="How many seeds: 0, 1, 2, ...")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds: 0, 1, 2, ...")] = None,
     seed: Annotated[list[int] | None, typer.Option("--seed", help="This seed. Repeatable.")] = None,
     assign: Annotated[
         list[str] | None, typer.Option("--set", help="A setting for all, as key=value: train.epochs=5.")
@@ -93,13 +89,13 @@ def run(
         _again(only, results, chosen, commit, as_json)
         return
     if trials is not None:
-        from lab.lines import read_lines
-        from lab.trial import run_trials
+        from lab.jobs import read_lines
+        from lab.tune import run_trials
 
         made = run_trials(read_lines(trials), results, device=chosen, jobs=jobs, note=note)
         note(f"{results}: {len(made)} trials trained; `lab tune --tell {results}` takes them.")
         return
-    cells = _grid(grid, dataset, model, context, recipe, seeds, seed, assign, label).cells()
+    cells = _grid(dataset, model, context, recipe, seeds, seed, assign, label).cells()
     if dry_run:
         _list(cells, results, as_json)
         return
@@ -120,7 +116,6 @@ def run(
 
 
 def _grid(
-    grid: Path | None,
     dataset: list[str] | None,
     model: list[str] | None,
     context: list[str] | None,
@@ -131,27 +126,26 @@ def _grid(
     label: str | None,
 ) -> Grid:
     from contextpool.errors import ConfigError
-    from lab.grid import Grid, read_grid, seeds_of
+    from lab.run import Grid
 
-    values: dict[str, Any] = {} if grid is None else read_grid(grid)
     lists = {"datasets": dataset, "models": model, "contexts": context, "recipes": recipe}
-    values |= {key: tuple(given) for key, given in lists.items() if given}
+    values: dict[str, Any] = {key: tuple(given) for key, given in lists.items() if given}
     if seed and seeds is not None:
         raise ConfigError("--seed names seeds and --seeds counts them from 0; give one of the two.")
     if seed or seeds is not None:
-        values["seeds"] = seeds_of(seed or seeds, "--seeds")
+        values["seeds"] = tuple(seed or range(seeds or 0))
     if assign:
-        values["changes"] = {**values.get("changes", {}), **dict(parse_assignment(text) for text in assign)}
+        values["changes"] = dict(parse_assignment(text) for text in assign)
     if label is not None:
         values["label"] = label
     if not values.get("datasets"):
-        raise ConfigError("there is nothing to train: name a dataset with --dataset, or a grid with --grid.")
+        raise ConfigError("there is nothing to train: name a dataset with --dataset.")
     return Grid(**values)
 
 
 def _list(cells: list[Cell], results: Path, as_json: bool) -> None:
-    from lab.line import key_and_line
-    from lab.lines import read_lines
+    from lab.jobs import read_lines
+    from lab.measure import key_and_line
 
     there = key_and_line(read_lines(results))
     if as_json:
@@ -200,8 +194,8 @@ def _watcher(bars: TrainingBars) -> Watcher:
 def _again(what: str, results: Path, device: str, commit: str | None, as_json: bool) -> None:
     """One line's training again, beside the line."""
     from contextpool.cli.train import training_bar
-    from lab.cells import Key
-    from lab.lines import read_lines
+    from lab.jobs import read_lines
+    from lab.recipes import Key
     from lab.run import Watcher, find_line, run_again
 
     old, path = find_line(what, results)
@@ -270,9 +264,8 @@ def report(
 
 def made_pages(found: Results, results: Path, docs: Path) -> dict[Path, str]:
     """Every page that is made from lines, with what it has to hold."""
-    from lab.models_table import models_page
+    from lab.pages import models_page, tuning_page
     from lab.report import report_text
-    from lab.tuning_table import tuning_page
 
     pages = {docs / "lab" / "results.md": report_text(found)}
     if (results / "trials").is_dir():
@@ -355,10 +348,8 @@ def tune(
 ) -> None:
     """Search for a recipe by Optuna; selects on the training side alone and opens no inference query."""
     from contextpool.triples.files import atomic_file
-    from lab.cells import find_recipe, trials_name
-    from lab.defaults import changed, recipe_of
-    from lab.lines import read_lines
-    from lab.models import shipped_variants
+    from lab.jobs import read_lines
+    from lab.recipes import changed, find_recipe, recipe_of, shipped_variants, trials_name
     from lab.space import space_named
     from lab.tune import Search, SearchConfig
 

@@ -8,12 +8,19 @@ from statistics import fmean, median
 from typing import Any
 
 from lab.comparisons import Pair, compare, like_with_like
-from lab.markdown import MISSING, figure, mean_and_deviation, signed, table
-from lab.models import BARE, CONTEXT, PARTS, joined_name, split_name
-from lab.published import benchmark_datasets
-from lab.results import Group, Results
-from lab.searches import SearchCost
-from lab.slices import DISTANCES, SUPPORTS
+from lab.measure import DISTANCES, SUPPORTS
+from lab.recipes import BARE, CONTEXT, PARTS, joined_name, split_name
+from lab.results import (
+    MISSING,
+    Group,
+    Results,
+    SearchCost,
+    benchmark_datasets,
+    figure,
+    mean_and_deviation,
+    signed,
+    table,
+)
 
 SLICES = {"by_distance": DISTANCES, "by_support": SUPPORTS}
 

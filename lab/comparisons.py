@@ -19,8 +19,7 @@ from contextpool.evaluate.significance import (
     paired_t_test,
     wilcoxon_test,
 )
-from lab.markdown import figure, p_value, signed, table
-from lab.models import (
+from lab.recipes import (
     CONTEXT,
     CONTEXT_CONTROLS,
     CONTROLS,
@@ -31,8 +30,20 @@ from lab.models import (
     shipped_variants,
     split_name,
 )
-from lab.published import METRICS, SETTINGS, datasets_of, family_of
-from lab.results import ENOUGH_SEEDS, Group, Results, choose
+from lab.results import (
+    ENOUGH_SEEDS,
+    METRICS,
+    SETTINGS,
+    Group,
+    Results,
+    choose,
+    datasets_of,
+    family_of,
+    figure,
+    p_value,
+    signed,
+    table,
+)
 
 SCOPES = (*SETTINGS, "both")
 TESTS = ("t", "wilcoxon", "clustered")

@@ -11,11 +11,17 @@ from contextpool.errors import MissingExtraError
 from contextpool.triples.files import atomic_file
 from lab.breakdown import context_bases, gains
 from lab.comparisons import Pair, compare
-from lab.models import CONTEXT, joined_name
-from lab.plot_names import PLOTS
-from lab.published import METRICS, SETTINGS, best_published, columns
-from lab.results import Results
+from lab.recipes import CONTEXT, joined_name
+from lab.results import METRICS, SETTINGS, Results, best_published, columns
 from lab.tables import TITLES, selected
+
+PLOTS = {
+    "wins": "Ours and the best figure in the paper, all settings",
+    "gain": "What context adds in each setting",
+    "distance": "What context adds by the distance of the answer",
+}
+"""File name without suffix -> what it shows."""
+
 
 COLOURS = ("#2b6cb0", "#dd6b20", "#2f855a", "#6b46c1")
 MARKERS = ("o", "s", "D", "^")

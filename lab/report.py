@@ -26,10 +26,9 @@ from lab.comparisons import (
     hurt_list,
     seeds_table,
 )
-from lab.models import CONTEXT, RELEVANCE_CONTROL, joined_name
-from lab.plot_names import PLOTS
-from lab.published import SETTINGS, benchmark_datasets, published
-from lab.results import ENOUGH_SEEDS, Results
+from lab.plots import PLOTS
+from lab.recipes import CONTEXT, RELEVANCE_CONTROL, joined_name
+from lab.results import ENOUGH_SEEDS, SETTINGS, Results, benchmark_datasets, published
 from lab.tables import (
     ABLATION_ON,
     TITLES,

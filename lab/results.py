@@ -1,20 +1,121 @@
-"""Lines read back: grouped by recipe over seeds, and the rule that chooses a recipe by its validation MRR."""
+"""Lines read back, grouped by recipe over seeds; what was published, what searches cost; figures as Markdown.
+
+A recipe is chosen by its validation MRR. `published.json` holds the published figures, each table with its source.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 from contextpool.errors import DataError
-from lab.cells import Key
-from lab.defaults import written_out
-from lab.grid import flattened
-from lab.lines import Line, read_lines
-from lab.searches import FOLDER, SearchCost, read_searches
+from lab.jobs import Line, read_lines
+from lab.recipes import Key, flattened, written_out
+
+SETTINGS = {"inductive": "grail", "transductive": "grail_transductive"}
+"""setting -> the folder of its datasets"""
+METRICS = ("mrr", "hits@1")
+"""What the paper reports; with 24 settings that makes 48 cells."""
+
+
+@cache
+def published() -> dict[str, Any]:
+    """The whole file."""
+    text = Path(__file__).with_name("published.json").read_text("utf-8")
+    loaded: dict[str, Any] = json.loads(text)
+    return loaded
+
+
+def columns() -> list[str]:
+    """WN18RR_v1, ..., nell_v4"""
+    return list(published()["columns"])
+
+
+def datasets_of(setting: str) -> list[str]:
+    """The twelve datasets of a setting, in the order of `columns`."""
+    return [f"{SETTINGS[setting]}/{name}" for name in columns()]
+
+
+def benchmark_datasets() -> list[str]:
+    """All 24."""
+    return [name for setting in SETTINGS for name in datasets_of(setting)]
+
+
+def systems(setting: str, metric: str) -> dict[str, list[float]]:
+    """The rows of the paper's table."""
+    found: dict[str, list[float]] = published()["tables"][setting]["systems"][metric]
+    return found
+
+
+def best_published(setting: str, metric: str) -> list[float]:
+    """[12] the best figure of any system in the paper; Table 4's rows count for the inductive setting."""
+    best = [max(figures) for figures in zip(*systems(setting, metric).values(), strict=True)]
+    if setting == "inductive":
+        for name, rows in published()["ablation"]["rows"].items():
+            place = columns().index(name)
+            best[place] = max(best[place], *(row[metric] for row in rows.values()))
+    return best
+
+
+def reference(name: str, metric: str = "mrr") -> list[float | None]:
+    """[12] another system's inductive figures; None where it has none."""
+    found: list[float | None] = published()["references"][name][metric]
+    return found
+
+
+def family_of(dataset: str) -> str:
+    """FB, NELL or WN for a benchmark; its own name for any other dataset."""
+    name = dataset.rsplit("/", 1)[-1]
+    for prefix, family in (("fb237", "FB"), ("nell", "NELL"), ("WN18RR", "WN")):
+        if dataset in benchmark_datasets() and name.startswith(prefix):
+            return family
+    return dataset
+
+
+FOLDER = "trials"
+"""Of the results folder."""
+
+
+@dataclass(frozen=True)
+class SearchCost:
+    """One search: its data, its model, and what its trials took."""
+
+    dataset: str
+    model: str
+    trainings: int
+    seconds: float
+
+    @property
+    def family(self) -> str:
+        return family_of_splits(self.dataset)
+
+
+def family_of_splits(dataset: str) -> str:
+    """Setting and family: `grail/nell` of grail/nell_v2."""
+    return dataset.rsplit("_v", 1)[0]
+
+
+def read_search(path: Path) -> tuple[Line, list[Line]] | None:
+    """The first line of a file of `python -m lab tune`, and its trials; None where no search has begun."""
+    lines = read_lines(path)
+    return (lines[0], [line for line in lines if line["kind"] == "trial"]) if lines else None
+
+
+def read_searches(folder: Path) -> tuple[SearchCost, ...]:
+    """Every search whose trials are kept in a folder; none where there is no such folder."""
+    found = []
+    for path in sorted(folder.glob("*.jsonl")):
+        header, trials = read_search(path) or ({}, [])
+        if trials:
+            seconds = sum(line.get("seconds") or 0.0 for line in trials)
+            found.append(SearchCost(header["dataset"], header["model"], len(trials), float(seconds)))
+    return tuple(found)
+
 
 ENOUGH_SEEDS = 3
 """With fewer, a figure is flagged, and a recipe is chosen only where none has as many."""
@@ -179,3 +280,56 @@ def _checked(file: Path) -> list[Line]:
                 f"{file}:{number}: the line has no {missing[0]!r}; it is none of `python -m lab run`."
             )
     return lines
+
+
+MISSING = "missing"
+FEW = "†"
+"""Behind a figure with fewer seeds than it should have."""
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose first column is text and whose others are figures."""
+    lines = [_row(columns), _row(["---", *("--:" for _ in columns[1:])])]
+    return "\n".join([*lines, *(_row(row) for row in rows)])
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def figure(value: float | None, digits: int = 3) -> str:
+    """.512; a dash where there is none."""
+    if value is None:
+        return "–"
+    text = f"{value:.{digits}f}"
+    return text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """+.012 or −.012"""
+    text = figure(abs(value), digits)
+    return f"{'−' if value < 0 else '+'}{text}"
+
+
+def p_value(value: float | None) -> str:
+    """Three decimals, or that it is smaller."""
+    if value is None:
+        return "–"
+    return "< .001" if value < 0.001 else figure(value)
+
+
+def mean_and_deviation(group: Group | None, metric: str, *, bold: bool = False) -> str:
+    """.512 ± .003, flagged where seeds are few; or that it is missing."""
+    if group is None:
+        return MISSING
+    mean = figure(group.mean(metric))
+    text = f"**{mean}**" if bold else mean
+    deviation = group.deviation(metric)
+    if deviation is not None:
+        text += f" ± {figure(deviation)}"
+    return text if group.is_enough else f"{text} {FEW}{group.seeds}"
+
+
+def seconds(value: float | None) -> str:
+    """1,234 s; a dash where there is none."""
+    return "–" if value is None else f"{value:,.0f} s"

@@ -1,4 +1,4 @@
-"""Work through a grid: skip what has a line, train the rest, append a line for each."""
+"""Work through a grid of trainings: skip what has a line, train the rest, append a line each; or do one again."""
 
 from __future__ import annotations
 
@@ -6,18 +6,91 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from contextpool.errors import ConfigError, DataError, InputError, UnknownNameError
-from lab.cells import Cell, Key
-from lab.defaults import recipe_of
-from lab.line import METRICS, Task, key_and_line
-from lab.lines import Line, LineFile, read_lines
+from contextpool.triples.catalog import GRAIL_NAMES, benchmark_names, refuse_unknown
+from lab.jobs import Finished, Line, LineFile, read_lines, run_jobs
+from lab.measure import METRICS, Task, key_and_line
+from lab.recipes import SHIPPED, Cell, Key, Variant, joined_name, make_cell, recipe_of, shipped_variants
 from lab.results import results_files
-from lab.workers import Finished, run_jobs
 
-MEASURE = "lab.line:measure"
+GROUPS: dict[str, tuple[str, ...]] = {
+    "inductive": tuple(f"grail/{name}" for name in GRAIL_NAMES),
+    "transductive": tuple(f"grail_transductive/{name}" for name in GRAIL_NAMES),
+}
+"""Names for the twelve settings of each kind; `all` is both."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Everything to train. The trainings are the product of the lists."""
+
+    datasets: tuple[str, ...]
+    """Names, folders, patterns such as grail/fb237_*, or inductive, transductive, all."""
+    models: tuple[str, ...] = ("nbfnet",)
+    """With or without a suffix."""
+    contexts: tuple[str, ...] = ()
+    """Suffixes to give to each model that has none; `plain` is none."""
+    recipes: tuple[str, ...] = (SHIPPED,)
+    """`shipped`, folders of recipes, or .toml files."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Dotted keys of a recipe, changed in all of them."""
+    variants: Mapping[str, Variant] = field(default_factory=shipped_variants)
+    label: str | None = None
+    """Name of the recipes in the results; by default the source's."""
+
+    def cells(self) -> list[Cell]:
+        """One for each training, every key once, in the order of the lists: seeds innermost."""
+        cells = (
+            make_cell(
+                dataset,
+                model,
+                source,
+                seed,
+                variants=self.variants,
+                changes=self.changes,
+                label=self.label,
+            )
+            for dataset in chosen_datasets(self.datasets)
+            for model in self._model_names()
+            for source in self.recipes
+            for seed in self.seeds
+        )
+        return list({cell.key: cell for cell in cells}.values())
+
+    def _model_names(self) -> list[str]:
+        names = [
+            model if "+" in model else joined_name(model, suffix)
+            for model in self.models
+            for suffix in self.contexts or ("plain",)
+        ]
+        return list(dict.fromkeys(names))
+
+
+def chosen_datasets(wanted: Sequence[str]) -> list[str]:
+    """Groups and patterns written out; each dataset once."""
+    return list(dict.fromkeys(name for item in wanted for name in _matching(item)))
+
+
+def _matching(item: str) -> Sequence[str]:
+    if item == "all":
+        return [name for names in GROUPS.values() for name in names]
+    if item in GROUPS:
+        return GROUPS[item]
+    if not any(letter in item for letter in "*?["):
+        refuse_unknown(item)
+        return [item]
+    found = [name for name in benchmark_names() if fnmatchcase(name, item)]
+    if not found:
+        raise UnknownNameError("pattern of datasets", item, [*GROUPS, *benchmark_names()])
+    return found
+
+
+MEASURE = "lab.measure:measure"
 COMPARED = (*METRICS, "valid_mrr")
 """Figures of a line that are put beside those of the same training done again."""
 

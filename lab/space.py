@@ -20,7 +20,7 @@ from typing import Any
 
 from contextpool.errors import ConfigError
 from contextpool.recipe import Recipe
-from lab.defaults import changed, recipe_of
+from lab.recipes import changed, recipe_of
 
 TOGETHER = "together."
 """Keys that begin so assign several settings; what follows is a name of one's own."""

@@ -14,8 +14,7 @@ from pathlib import Path
 from contextpool.triples.catalog import GRAIL_NAMES, find, locate
 from contextpool.triples.reader import read_triples
 from contextpool.triples.store import Triple
-from lab.markdown import table
-from lab.searches import family_of_splits, read_searches
+from lab.results import family_of_splits, read_searches, table
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = ("train.txt", "valid.txt", "test.txt")

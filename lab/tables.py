@@ -6,19 +6,24 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from lab.markdown import figure, mean_and_deviation, seconds, signed, table
-from lab.models import CONTEXT, split_name
-from lab.published import (
+from lab.recipes import CONTEXT, split_name
+from lab.results import (
     METRICS,
     SETTINGS,
+    Group,
+    Results,
     best_published,
     columns,
     datasets_of,
+    figure,
+    mean_and_deviation,
     published,
     reference,
+    seconds,
+    signed,
     systems,
+    table,
 )
-from lab.results import Group, Results
 
 TITLES = {"mrr": "MRR", "hits@1": "Hits@1"}
 

@@ -16,16 +16,80 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from contextpool import experiment
 from contextpool.errors import ConfigError, ContextPoolError, DataError, MissingExtraError
 from contextpool.experiment import fingerprint
 from contextpool.recipe import Recipe
-from lab.defaults import canonical
-from lab.lines import Line, LineFile
-from lab.recipe_file import recipe_text
+from lab.jobs import Finished, Line, LineFile, run_jobs
+from lab.recipes import canonical, recipe_of, recipe_text
 from lab.selection import Selection, selection_dataset
 from lab.space import Space, check_space, combinations, suggested, with_drawn
-from lab.trial import RUN_TRIAL, Trial, trial_line
-from lab.workers import run_jobs
+
+RUN_TRIAL = "lab.tune:run_trial"
+RESULT = ("valid_mrr", "best_epoch", "epochs_trained", "seconds", "parameters")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A line of a list of trials: number, seed, what selects, and the whole recipe; and where to train it."""
+
+    line: Line
+    device: str
+
+
+def run_trial(task: Trial, report: Any) -> dict[str, Any]:
+    """Train and give the validation MRR of the best epoch; reads nothing of the inference side."""
+    recipe = recipe_of(task.line["settings"])
+    data = selection_dataset(recipe.dataset, task.line["select"], task.line["split_seed"])
+    told, epoch = time.monotonic(), 0
+
+    def progress(state: Any) -> None:
+        nonlocal told, epoch
+        if time.monotonic() - told >= 0.2 or state.epoch != epoch:
+            told, epoch = time.monotonic(), state.epoch
+            report(state)
+
+    began = time.perf_counter()
+    training = experiment.Experiment(recipe, data, task.line["seed"], task.device)
+    training.fit(None, progress)
+    if training.outcome is None:
+        raise ConfigError(
+            f"the model {recipe.model!r} has nothing to train, so there is nothing to search for."
+        )
+    found = training.outcome
+    weights = sum(weight.numel() for weight in training.model.parameters())
+    seconds = round(time.perf_counter() - began, 3)
+    return dict(zip(RESULT, (found.best_mrr, found.best_epoch, found.epochs, seconds, weights), strict=True))
+
+
+def trial_line(ended: Finished) -> Line:
+    """The line of a list with what came of it; the recipe, which the values and the header give, is left out."""
+    task: Trial = ended.argument
+    plain = {key: value for key, value in task.line.items() if key != "settings"}
+    date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    found = ended.value or {"valid_mrr": None}
+    return {**plain, **found, "error": ended.error, "device": task.device, "date": date}
+
+
+def run_trials(
+    trials: Iterable[Line],
+    results: str | Path,
+    *,
+    device: str = "cpu",
+    jobs: int = 1,
+    note: Callable[[str], None] = lambda message: None,
+) -> list[Line]:
+    """Train every trial of a list that has no line in the file of results yet; returns the new lines."""
+    with LineFile(results) as lines:
+        there = {line["trial"] for line in lines.lines}
+        waiting = [Trial(line, device) for line in trials if line["trial"] not in there]
+        made = []
+        for ended in run_jobs(RUN_TRIAL, lambda: waiting.pop(0) if waiting else None, jobs):
+            line = trial_line(ended)
+            lines.append(line)
+            made.append(line)
+            note(f"trial {line['trial']}: {ended.error or format(line['valid_mrr'], '.4f')}")
+    return made
 
 
 class PrunedError(ContextPoolError):

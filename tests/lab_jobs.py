@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from contextpool.errors import ConfigError
-from lab.workers import Report
+from lab.jobs import Report
 
 _calls: list[Any] = []
 

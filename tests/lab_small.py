@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from contextpool.triples.formats import write_dataset
-from lab.grid import Grid
-from lab.published import SETTINGS, datasets_of
+from lab.results import SETTINGS, datasets_of
+from lab.run import Grid
 from learning_worlds import family_dataset
 
 QUICK: dict[str, Any] = {

@@ -12,7 +12,7 @@ from contextpool.context.config import ContextConfig
 from contextpool.models.nbfnet import NBFNetConfig
 from contextpool.recipe import Recipe
 from contextpool.train.config import TrainConfig
-from lab.models import shipped_variants
+from lab.recipes import shipped_variants
 from lab.space import space_named
 from learning_worlds import family_dataset
 from learning_worlds import one_thread as one_thread

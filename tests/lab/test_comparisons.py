@@ -22,8 +22,7 @@ from lab.comparisons import (
     pairs,
     seeds_table,
 )
-from lab.published import datasets_of, family_of
-from lab.results import results_of
+from lab.results import datasets_of, family_of, results_of
 from lab_small import line, lines_of
 
 

@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 
 from contextpool.errors import ConfigError
-from lab.defaults import changed, recipe_of, written_out
-from lab.grid import Grid
-from lab.lines import read_lines
-from lab.models import BARE, CONTROLS, WIDE, shipped_variants
-from lab.run import run_grid
+from lab.jobs import read_lines
+from lab.recipes import BARE, CONTROLS, WIDE, changed, recipe_of, shipped_variants, written_out
+from lab.run import Grid, run_grid
 from learning_worlds import one_thread as one_thread
 
 RECIPE = """

@@ -10,12 +10,21 @@ import pytest
 from conftest import REPOSITORY
 from contextpool.errors import ConfigError, UnknownNameError
 from contextpool.recipe import Recipe, shipped_recipe
-from lab.cells import RECIPES, Key, find_recipe, make_cell, recipe_name
-from lab.defaults import fingerprint
-from lab.grid import GROUPS, Grid, chosen_datasets, read_grid
-from lab.models import Variant, joined_name, shipped_variants, split_name
-from lab.recipe_file import recipe_text
+from lab.recipes import (
+    RECIPES,
+    Key,
+    Variant,
+    find_recipe,
+    fingerprint,
+    joined_name,
+    make_cell,
+    recipe_name,
+    recipe_text,
+    shipped_variants,
+    split_name,
+)
 from lab.results import read_results
+from lab.run import GROUPS, Grid, chosen_datasets
 from lab_small import QUICK
 
 
@@ -162,51 +171,3 @@ def test_one_recipe_file_serves_the_model_it_is_for_on_any_dataset(tmp_path: Pat
 def test_a_label_with_a_space_is_refused() -> None:
     with pytest.raises(ConfigError, match="cannot hold a space"):
         make_cell("world", "nbfnet", "shipped", 0, variants={}, changes={}, label="my recipe")
-
-
-def test_a_grid_is_read_from_toml(tmp_path: Path) -> None:
-    path = tmp_path / "grid.toml"
-    path.write_text(
-        """
-        datasets = ["grail/fb237_v1"]
-        models = "nbfnet"
-        contexts = ["plain", "half"]
-        seeds = 2
-        label = "first"
-        [set]
-        "train.lr" = 0.01
-        model = { dim = 8 }
-        [variants.half]
-        what = "one view alone"
-        set = { "context.views" = [{ min_precision = 0.5 }] }
-        """
-    )
-    cells = Grid(**read_grid(path)).cells()
-    assert [(cell.key.model, cell.key.seed) for cell in cells] == [
-        ("nbfnet", 0),
-        ("nbfnet", 1),
-        ("nbfnet+half", 0),
-        ("nbfnet+half", 1),
-    ]
-    assert all(cell.key.recipe.startswith("first#") for cell in cells)
-    assert all((cell.recipe.train.lr, cell.recipe.settings["dim"]) == (0.01, 8) for cell in cells)
-    assert len(cells[2].recipe.context.views) == 1  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("datasets = 3", "datasets is 3"),
-        ("seed = 3", r"seed is not part of a grid. Did you mean seeds\?"),
-        ("seeds = 0", "seeds is 0"),
-        ("seeds = [0, -1]", r"seeds is \[0, -1\]"),
-        ("x = ", "not valid TOML"),
-        ("[variants.'a+b']", "its name has no plus"),
-        ("[variants.a]\nuse = 1", "it has to be a table"),
-    ],
-)
-def test_a_grid_that_cannot_be_is_refused_by_its_file(text: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "grid.toml"
-    path.write_text(text)
-    with pytest.raises(ConfigError, match=message):
-        read_grid(path)

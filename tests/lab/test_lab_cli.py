@@ -9,8 +9,8 @@ import pytest
 
 from command_line import Ran, run, run_lab
 from contextpool.recipe import read_recipe
-from lab.lines import read_lines
-from lab.published import datasets_of
+from lab.jobs import read_lines
+from lab.results import datasets_of
 from lab_small import family_folder, line
 from learning_worlds import one_thread as one_thread
 
@@ -66,15 +66,11 @@ def test_a_grid_from_flags_is_trained_skipped_and_done_again(cli, family):
     assert "done" in cli(*arguments, "--dry-run").out
 
 
-def test_a_grid_file_and_a_failing_training(cli, family, tmp_path):
-    grid = tmp_path / "grid.toml"
-    grid.write_text(
-        f'datasets = ["{family}", "grail/fb237_v1"]\nmodels = ["nbfnet"]\nseeds = [4]\n'
-        '[set]\n"model.dim" = 4\n"model.layers" = 2\n"train.epochs" = 1\n"train.queries" = "train"\n'
+def test_a_failing_training_is_a_line_of_its_own(cli, family):
+    ran = cli(
+        "run", "-d", family, "--seed", "4", *QUICK, "--set", "train.queries=train", "--results", "r.jsonl"
     )
-    ran = cli("run", "--grid", str(grid), "-d", family, "--results", "r.jsonl", "--device", "cpu")
     assert ran.code == 1
-    assert "failed" in ran.err
     assert "0 trained, 0 had a line already, 1 failed" in ran.err
     assert "queries='train'" in read_lines("r.failed.jsonl")[0]["error"]
 

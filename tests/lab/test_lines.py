@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contextpool.errors import CheckpointWriteError, DataError
-from lab.lines import LineFile, read_lines
+from lab.jobs import LineFile, read_lines
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

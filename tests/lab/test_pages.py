@@ -12,7 +12,7 @@ from contextpool.errors import ConfigError
 from contextpool.models.registry import model_class, model_names
 from contextpool.train.config import TrainConfig
 from lab.__main__ import made_pages
-from lab.defaults import DEFAULTS, changed, fingerprint, recipe_of
+from lab.recipes import DEFAULTS, changed, fingerprint, recipe_of
 from lab.results import Results, read_results
 
 

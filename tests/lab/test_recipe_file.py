@@ -14,8 +14,7 @@ from contextpool.context.config import ContextConfig, ViewConfig
 from contextpool.errors import ConfigError
 from contextpool.recipe import Recipe, read_recipe
 from contextpool.train.config import TrainConfig
-from lab.defaults import canonical, fingerprint
-from lab.recipe_file import recipe_text, to_toml, tuning_of
+from lab.recipes import canonical, fingerprint, recipe_text, to_toml, tuning_of
 
 VIEWS = st.builds(
     ViewConfig,

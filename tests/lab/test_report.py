@@ -17,22 +17,27 @@ from lab.breakdown import (
     threshold_table,
     unequal_budgets,
 )
-from lab.markdown import figure, mean_and_deviation, p_value, signed
-from lab.models import RELEVANCE_CONTROL
 from lab.plots import write_plots
-from lab.published import (
+from lab.recipes import RELEVANCE_CONTROL
+from lab.report import report_figures, report_text
+from lab.results import (
     METRICS,
     SETTINGS,
+    Group,
+    SearchCost,
     best_published,
     columns,
     datasets_of,
+    figure,
+    mean_and_deviation,
+    p_value,
     published,
+    read_results,
     reference,
+    results_of,
+    signed,
     systems,
 )
-from lab.report import report_figures, report_text
-from lab.results import Group, read_results, results_of
-from lab.searches import SearchCost
 from lab.tables import ablation_table, absent_rows, beyond_wins, cells, paper_table, wins_text
 from lab_small import line, lines_of
 

@@ -12,11 +12,11 @@ from contextpool import experiment
 from contextpool.errors import ConfigError, DataError, UnknownNameError
 from contextpool.recipe import Recipe
 from contextpool.triples.catalog import load_dataset
-from lab.cells import Cell, Key
-from lab.grid import Grid
-from lab.line import FIRST, Task, measure, run_folder, seconds_of
-from lab.lines import read_lines
+from lab.jobs import read_lines
+from lab.measure import FIRST, Task, measure, run_folder, seconds_of
+from lab.recipes import Cell, Key
 from lab.run import (
+    Grid,
     Queue,
     Watcher,
     expected_seconds,

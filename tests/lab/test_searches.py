@@ -8,8 +8,7 @@ from typing import Any
 
 from lab.breakdown import search_table
 from lab.report import report_text
-from lab.results import read_results, results_of
-from lab.searches import read_searches
+from lab.results import read_results, read_searches, results_of
 from lab_small import line
 
 

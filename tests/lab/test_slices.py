@@ -13,7 +13,7 @@ from contextpool.evaluate.metrics import RankTable
 from contextpool.evaluate.report import EvaluationReport
 from contextpool.triples.dataset import Dataset
 from contextpool.triples.store import Triples
-from lab.slices import DISTANCES, SUPPORTS, QuerySlices
+from lab.measure import DISTANCES, SUPPORTS, QuerySlices
 
 Triple = tuple[str, str, str]
 ENTITIES = [f"e{number}" for number in range(12)]

@@ -14,12 +14,11 @@ from contextpool.errors import ConfigError, DataError
 from contextpool.recipe import Recipe, read_recipe
 from contextpool.train.config import TrainConfig
 from contextpool.triples.formats import write_dataset
-from lab.lines import Line, read_lines
-from lab.recipe_file import tuning_of
+from lab.jobs import Line, read_lines
+from lab.recipes import tuning_of
 from lab.selection import selection_dataset
 from lab.space import space_of
-from lab.trial import run_trials
-from lab.tune import Search, SearchConfig, Watcher
+from lab.tune import Search, SearchConfig, Watcher, run_trials
 from learning_worlds import family_dataset
 from learning_worlds import one_thread as one_thread
 

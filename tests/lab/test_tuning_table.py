@@ -15,7 +15,7 @@ WIDE, DEEP = {"model.dim": 64}, {"model.layers": 8}
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    return importlib.import_module("lab.tuning_table")
+    return importlib.import_module("lab.pages")
 
 
 def search(

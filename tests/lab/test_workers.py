@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lab.workers import Finished, run_jobs
+from lab.jobs import Finished, run_jobs
 
 WORK = "lab_jobs:work"
 
