@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import inverse
+from contextpool.kernels.cpu_walk import first_at_least
 from contextpool.models.baselines.anyburl.ruleset import BODY, CONSTANT, END, NONE, RELATION
 from contextpool.pool.propagation import Propagation
 
@@ -86,18 +87,6 @@ class IndexedGraph(NamedTuple):
 
 
 # -- walks
-
-
-@numba.njit(cache=True, nogil=True, forceinline=True)
-def first_at_least(ascending, start, end, value):  # type: ignore[no-untyped-def]
-    """The first position in [start, end) whose value is not below `value`; `end` where there is none."""
-    while start < end:
-        middle = (start + end) >> 1
-        if ascending[middle] < value:
-            start = middle + 1
-        else:
-            end = middle
-    return start
 
 
 @numba.njit(cache=True, nogil=True)

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +26,7 @@ from contextpool.context.counts import available_threads
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import RelationVocabulary, inverse
+from contextpool.kernels.threads import in_blocks
 from contextpool.models.base import Learning, LinkPredictor
 from contextpool.models.baselines.anyburl.compiled import (
     IndexedGraph,
@@ -57,12 +57,9 @@ IDLE_ROUNDS = 30
 """Rounds without a new rule after which there is hardly anything left to find."""
 STEPS_A_PATH = 20
 """What a path counts, in edges looked at."""
-BLOCKS_A_THREAD = 4
 ORDER_SHARE = 1e-3
 """Part of a score that is the place among the candidates; the rest is the confidence of the best rule."""
 LEVELS_AT_ONCE = 64
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -119,16 +116,6 @@ class AnyBURLConfig:
     @property
     def longest(self) -> int:
         return max(self.length, self.constant_length) if self.constants else self.length
-
-
-def in_blocks(task: Callable[[int, int], Result], count: int) -> list[Result]:
-    """task(first, last) for consecutive blocks of 0..count-1, in order; it has to release the interpreter's lock."""
-    threads = available_threads()
-    if threads == 1:
-        return [task(0, count)] if count else []
-    size = max(-(-count // (BLOCKS_A_THREAD * threads)), 1)
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(lambda first: task(first, min(first + size, count)), range(0, count, size)))
 
 
 # -- learning
@@ -200,8 +187,8 @@ class RuleLearner:
     def _learn(self, kind: Kind, count: int) -> int:
         """How many rules are new."""
         rows, settings = self._new_rows(kind, count), self.settings
-        limits = (settings.predictions, settings.steps)
-        parts = in_blocks(lambda a, b: measure_rules(a, b, rows, self._indexed, *limits), len(rows))
+        limits, threads = (settings.predictions, settings.steps), available_threads()
+        parts = in_blocks(lambda a, b: measure_rules(a, b, rows, self._indexed, *limits), len(rows), threads)
         counts = np.concatenate(
             [np.zeros((0, 3), dtype=np.int64), *parts]
         )  # predicted, true, edges looked at
@@ -218,7 +205,9 @@ class RuleLearner:
         """Rules that nobody has seen yet, each once, in a fixed order."""
         begin, self.paths = self.paths, self.paths + count
         how = (self._mixed_seed, kind.cyclic, kind.length, self._width, self._indexed)
-        parts = in_blocks(lambda first, last: sample_rules(begin + first, begin + last, *how), count)
+        parts = in_blocks(
+            lambda first, last: sample_rules(begin + first, begin + last, *how), count, available_threads()
+        )
         rows = np.unique(np.concatenate(parts), axis=0)
         fresh = [place for place, row in enumerate(rows) if row.tobytes() not in self._known]
         self._known.update(rows[place].tobytes() for place in fresh)
@@ -315,7 +304,7 @@ def scores_of_batch(walk: Propagation, rows: Rows, bound: BoundRules, graph: Ind
             entity, level = fired_rules(*asked, rows, bound, graph, walk.num_entities)
             _score(entity, level, bound.confidence, scores[query])
 
-    in_blocks(score, walk.num_queries)
+    in_blocks(score, walk.num_queries, available_threads())
     return scores
 
 
