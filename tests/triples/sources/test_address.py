@@ -32,12 +32,12 @@ def test_a_file_of_unknown_suffix_is_read_strictly(tmp_path: Path):
 
 def test_the_query_is_everything_that_follows():
     address = find_address(
-        "sqlite:a b.db?engine=duckdb&query=SELECT '?' || '&query=' || '%41', r, t FROM x WHERE a=1"
+        "sqlite:a b.db?engine=other&query=SELECT '?' || '&query=' || '%41', r, t FROM x WHERE a=1"
     )
     assert address is not None
     assert address.place == "a b.db"
     assert address.options == {
-        "engine": "duckdb",
+        "engine": "other",
         "query": "SELECT '?' || '&query=' || '%41', r, t FROM x WHERE a=1",
     }
 

@@ -1,8 +1,8 @@
 """A query's three columns as triples: SQLite by Python's own module, DuckDB, PostgreSQL through DuckDB.
 
-SQLite is asked through the module that Python brings, in SQLite's own SQL, because DuckDB would need its sqlite
-extension, which has to be downloaded first, and because an answer should not depend on which extensions a machine
-has; `engine=duckdb` chooses that extension. Every database is opened for reading only.
+SQLite is asked through the module that Python brings, in SQLite's own SQL: DuckDB would need its sqlite extension,
+which has to be downloaded first, and an answer should not depend on the extensions of a machine. Every database is opened
+for reading only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from contextpool.errors import ConfigError, DataError, MissingExtraError
-from contextpool.triples.sources.address import Address, check_options, choice, need_file
+from contextpool.triples.sources.address import Address, check_options, need_file
 from contextpool.triples.sources.columns import BATCH_ROWS, row_batches
 
 _ADVICE = "Change it in the query: CAST(x AS TEXT), replace(), or leave the row out (WHERE x IS NOT NULL)."
@@ -24,12 +24,9 @@ _ADVICE = "Change it in the query: CAST(x AS TEXT), replace(), or leave the row 
 
 def _sqlite(address: Address) -> Iterator[pa.RecordBatch]:
     """The rows of one SELECT on a SQLite file."""
-    check_options(address, ("engine", "query"))
+    check_options(address, ("query",))
     query = asked_query(address, "SELECT head, relation, tail FROM facts")
     need_file(address)
-    if choice(address, "engine", "sqlite3", ("sqlite3", "duckdb")) == "duckdb":
-        yield from _attached(address, query, "sqlite", str(address.path))
-        return
     uri = f"{address.path.absolute().as_uri()}?mode=ro"
     try:
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
@@ -52,10 +49,14 @@ def _duckdb(address: Address) -> Iterator[pa.RecordBatch]:
 
 
 def _postgres(address: Address) -> Iterator[pa.RecordBatch]:
-    """The rows of one SELECT on PostgreSQL, in its own SQL, by DuckDB's postgres extension."""
+    """The rows of one SELECT on PostgreSQL, sent in its own SQL through DuckDB's postgres extension."""
     check_options(address, ("query",))
     query = asked_query(address, "SELECT head, relation, tail FROM facts")
-    yield from _attached(address, query, "postgres", address.place)
+    with _connected(address, ":memory:") as connection:
+        _load_extension(address, connection)
+        place = address.place.replace("'", "''")
+        connection.execute(f"ATTACH '{place}' AS source (TYPE postgres, READ_ONLY)")
+        yield from _answer(address, connection, "SELECT * FROM postgres_query('source', ?)", [query])
 
 
 QUERIES = {"sqlite": _sqlite, "duckdb": _duckdb, "postgres": _postgres}
@@ -124,28 +125,14 @@ def _answer(
     yield from answer_batches(address.shown, rows, _ADVICE)
 
 
-def _attached(address: Address, query: str, extension: str, place: str) -> Iterator[pa.RecordBatch]:
-    """The query, sent to a database that a DuckDB extension opens, in that database's own SQL."""
-    with _connected(address, ":memory:") as connection:
-        load_extension(address, connection, extension)
-        quoted = place.replace("'", "''")
-        connection.execute(f"ATTACH '{quoted}' AS source (TYPE {extension}, READ_ONLY)")
-        asked = f"SELECT * FROM {extension}_query('source', ?)"
-        yield from _answer(address, connection, asked, [query])
-
-
-def load_extension(address: Address, connection: Any, extension: str) -> None:
+def _load_extension(address: Address, connection: Any) -> None:
     """LOAD, never INSTALL: a missing extension is an error that says how to get it."""
     try:
-        connection.execute(f"LOAD {extension}")
+        connection.execute("LOAD postgres")
     except _duckdb_package().Error:
-        instead = (
-            "leave engine=duckdb out, and Python's own sqlite3 asks"
-            if extension == "sqlite"
-            else r"write the rows to a file, psql -c '\copy (SELECT ...) TO facts.csv CSV HEADER', and read that"
-        )
         raise DataError(
-            f"{address.shown}: DuckDB's {extension} extension is not on this machine, and nothing is downloaded "
+            f"{address.shown}: DuckDB's postgres extension is not on this machine, and nothing is downloaded "
             "without being asked. Once, with a network: "
-            f"python -c \"import duckdb; duckdb.sql('INSTALL {extension}')\". Without one: {instead}."
+            "python -c \"import duckdb; duckdb.sql('INSTALL postgres')\". Without one: write the rows to a file, "
+            r"psql -c '\copy (SELECT ...) TO facts.csv CSV HEADER', and read that."
         ) from None
