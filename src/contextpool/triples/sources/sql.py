@@ -1,8 +1,8 @@
 """A query's three columns as triples: SQLite by Python's own module, DuckDB, PostgreSQL through DuckDB.
 
 SQLite is asked through the module that Python brings, in SQLite's own SQL: DuckDB would need its sqlite extension,
-which has to be downloaded first, and an answer should not depend on the extensions of a machine. Every database is opened
-for reading only.
+which has to be downloaded first, and an answer should not depend on the extensions of a machine. Every database
+is opened for reading only.
 """
 
 from __future__ import annotations
