@@ -12,7 +12,7 @@ from contextpool.experiment import training_free
 from contextpool.graph.graph import Graph
 from contextpool.predict import Predictor
 from contextpool.triples.dataset import Dataset
-from lab.faithful import Faithfulness, faithfulness
+from lab.world import Faithfulness, faithfulness
 from learning_worlds import family_dataset
 from learning_worlds import one_thread as one_thread
 from support import amount

@@ -15,7 +15,7 @@ from world_model import world_run as world_run
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    return importlib.import_module("lab.world_hits")
+    return importlib.import_module("lab.world")
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_twice_as_much_below_two_fifths_and_more_above(
 def test_a_small_model_clears_the_bar_for_nearly_every_relation(
     script: ModuleType, world_run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["world_hits.py", "--run", str(world_run)])
+    monkeypatch.setattr(sys, "argv", ["world.py", "hits", "--run", str(world_run)])
     code = script.main()
     printed = capsys.readouterr().out
     assert printed.count("\n| ") == 15
