@@ -12,13 +12,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from contextpool.evaluate.significance import (
-    PairedTest,
-    cluster_t_test,
-    holm_adjusted,
-    paired_t_test,
-    wilcoxon_test,
-)
 from lab.recipes import (
     CONTEXT,
     CONTEXT_CONTROLS,
@@ -43,6 +36,13 @@ from lab.results import (
     p_value,
     signed,
     table,
+)
+from lab.significance import (
+    PairedTest,
+    cluster_t_test,
+    holm_adjusted,
+    paired_t_test,
+    wilcoxon_test,
 )
 
 SCOPES = (*SETTINGS, "both")

@@ -17,7 +17,7 @@ import torch
 
 from contextpool import experiment
 from contextpool.evaluate.metrics import RankMetrics
-from contextpool.evaluate.queries import batch_size_for, in_canonical_order
+from contextpool.evaluate.ranks import batch_size_for, in_canonical_order
 from contextpool.evaluate.report import EvaluationReport
 from contextpool.predict import Predictor
 from contextpool.train.progress import Progress

@@ -23,7 +23,6 @@ import numpy.typing as npt
 from scipy.stats import binomtest
 
 import contextpool as cp
-from contextpool.evaluate.reliability import Reliability, binned, reliability
 from contextpool.evaluate.report import EvaluationReport
 from contextpool.experiment import compare_with_references, run_recipe
 from contextpool.explain.attribution import Case
@@ -35,6 +34,7 @@ from contextpool.predict import Predictor, Question
 from contextpool.recipe import shipped_recipe
 from contextpool.triples.catalog import load_dataset
 from contextpool.triples.dataset import Dataset
+from lab.reliability import Reliability, binned, reliability
 
 AT = 3
 EASY = 0.4

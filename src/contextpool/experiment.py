@@ -15,7 +15,7 @@ from contextpool.context.config import ContextConfig
 from contextpool.context.counts import Statistics
 from contextpool.errors import CheckpointError, ConfigError, DataError
 from contextpool.evaluate.calibration import Calibration, fit_calibration
-from contextpool.evaluate.queries import Scorer, batch_size_for
+from contextpool.evaluate.ranks import Scorer, batch_size_for
 from contextpool.evaluate.references import constant_scorer, frequency_scorer
 from contextpool.evaluate.report import EvaluationReport, evaluate_scorer
 from contextpool.graph.graph import Graph

@@ -7,7 +7,7 @@ import random
 import torch
 from torch import Tensor
 
-from contextpool.evaluate.queries import Scorer
+from contextpool.evaluate.ranks import Scorer
 from contextpool.triples.labels import Vocabulary
 from contextpool.triples.store import Triples
 

@@ -13,8 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contextpool.errors import DataError, NonFiniteError
-from contextpool.evaluate.calibration import Calibration, MaskedScores, fit_calibration, fit_temperature
-from contextpool.evaluate.isotonic import expected_calibration_error, isotonic_blocks
+from contextpool.evaluate.calibration import (
+    Calibration,
+    MaskedScores,
+    expected_calibration_error,
+    fit_calibration,
+    fit_temperature,
+    isotonic_blocks,
+)
 from contextpool.evaluate.references import constant_scorer
 from contextpool.triples.filters import KnownAnswers
 from contextpool.triples.store import Triples

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contextpool.errors import ConfigError, DataError, NonFiniteError
-from contextpool.evaluate.queries import DirectedQueries, batch_size_for
+from contextpool.evaluate.ranks import DirectedQueries, batch_size_for
 from contextpool.evaluate.references import constant_scorer, frequency_scorer
 from contextpool.evaluate.report import EvaluationReport, evaluate_scorer
 from contextpool.graph.graph import Graph

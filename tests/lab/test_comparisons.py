@@ -9,7 +9,6 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpool.evaluate.significance import PairedTest
 from lab.comparisons import (
     Compared,
     Pair,
@@ -23,6 +22,7 @@ from lab.comparisons import (
     seeds_table,
 )
 from lab.results import datasets_of, family_of, results_of
+from lab.significance import PairedTest
 from lab_small import line, lines_of
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from contextpool.errors import DataError
-from contextpool.evaluate.queries import Scorer
+from contextpool.evaluate.ranks import Scorer
 from contextpool.graph.graph import Graph
 
 

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from contextpool.errors import ConfigError, DataError
-from contextpool.evaluate.gather import gathered
 from contextpool.evaluate.metrics import (
     PYKEEN_NAMES,
     TIE_RULES,
@@ -24,7 +23,7 @@ from contextpool.evaluate.metrics import (
     TieRule,
     bootstrap_intervals,
 )
-from contextpool.evaluate.queries import (
+from contextpool.evaluate.ranks import (
     ALONE,
     DIRECTIONS,
     DirectedQueries,
@@ -35,9 +34,9 @@ from contextpool.evaluate.queries import (
     check_same_numbers,
     describe_query,
     in_canonical_order,
+    rank_answers,
     scored_answers,
 )
-from contextpool.evaluate.ranks import rank_answers
 from contextpool.processes import Processes
 from contextpool.triples.filters import KnownAnswers
 from contextpool.triples.store import Triples
@@ -234,3 +233,24 @@ class EvaluationReport:
     def __repr__(self) -> str:
         hits = ", ".join(f"hits@{k} {share:.4f}" for k, share in self.hits.items())
         return f"EvaluationReport(mrr {self.mrr:.4f}, {hits}, {self.num_queries:,} ranks)"
+
+
+def gathered(own: RankTable, processes: Processes) -> RankTable:
+    """The whole table in every process, from tables that are 0 where another process ranked.
+
+    A rank plus zeros is that rank to the bit. Every place has to be filled by exactly one process: an answer is
+    compared with one entity at least, itself, so an empty place is one without candidates.
+    """
+    if not processes.are_several:
+        return own
+    ranks = torch.from_numpy(own.optimistic), torch.from_numpy(own.pessimistic)
+    candidates = torch.from_numpy(own.candidates)
+    counts = torch.stack([candidates, (candidates > 0).long()])  # [2, Q]
+    optimistic, pessimistic = processes.sum(torch.stack(ranks)).numpy()  # [Q]
+    candidates, filled = processes.sum(counts)
+    if not bool((filled == 1).all()):
+        raise DataError(
+            f"{int((filled != 1).sum()):,} of {len(filled):,} ranks were found by no process or by several: "
+            "the processes were given different queries. Give all of them the same dataset and batch size."
+        )
+    return RankTable(optimistic, pessimistic, candidates.numpy())

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from contextpool.errors import ConfigError, DataError, NonFiniteError
 from contextpool.evaluate.calibration import Calibration
-from contextpool.evaluate.queries import Scorer
+from contextpool.evaluate.ranks import Scorer
 from contextpool.explain import Explanation, explain_answer
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import inverse

@@ -18,7 +18,7 @@ from contextpool.context.config import ContextConfig
 from contextpool.context.counts import Statistics
 from contextpool.errors import ConfigError, WrongNamesError, unknown_name_message
 from contextpool.evaluate.calibration import Calibration
-from contextpool.evaluate.queries import Scorer
+from contextpool.evaluate.ranks import Scorer
 from contextpool.explain import Explanation
 from contextpool.graph.graph import Graph
 from contextpool.graph.mapped import MappedGraph

@@ -8,10 +8,10 @@ import torch
 
 from contextpool.errors import ConfigError
 from contextpool.evaluate.calibration import Calibration
-from contextpool.evaluate.reliability import binned, reliability
 from contextpool.triples.filters import KnownAnswers
 from contextpool.triples.labels import Vocabulary
 from contextpool.triples.store import Triples
+from lab.reliability import binned, reliability
 
 
 def test_bins_hold_means_and_counts() -> None:

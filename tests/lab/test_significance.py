@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contextpool.errors import DataError
-from contextpool.evaluate.significance import (
+from lab.significance import (
     cluster_t_test,
     holm_adjusted,
     paired_bootstrap,

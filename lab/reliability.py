@@ -10,9 +10,14 @@ import numpy as np
 import torch
 
 from contextpool.errors import ConfigError
-from contextpool.evaluate.calibration import Calibration, Floats, Points, masked_points
-from contextpool.evaluate.isotonic import expected_calibration_error
-from contextpool.evaluate.queries import DirectedQueries, Scorer, check_same_numbers, in_canonical_order
+from contextpool.evaluate.calibration import (
+    Calibration,
+    Floats,
+    Points,
+    expected_calibration_error,
+    masked_points,
+)
+from contextpool.evaluate.ranks import DirectedQueries, Scorer, check_same_numbers, in_canonical_order
 from contextpool.triples.filters import KnownAnswers
 from contextpool.triples.store import Triples
 
