@@ -18,13 +18,14 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from contextpool import experiment
-from contextpool.context.config import ContextConfig
+from contextpool.context.config import PRESETS
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import DirectedQueries
 from contextpool.pool.frontier import order_of
@@ -44,7 +45,7 @@ LAYERS = {"grail/WN18RR_v3": 5}
 def quick_model(dataset: Dataset, epochs: int) -> Predictor:
     settings = {"dim": 16, "layers": LAYERS.get(dataset.name, 3)}
     train = TrainConfig(epochs=epochs, batch_size=32, warmup_steps=10, queries="valid", patience=0)
-    context = ContextConfig(gate=True, arrive=True)
+    context = replace(PRESETS["paper"], gate=True, arrive=True)
     return experiment.run_recipe(Recipe(dataset.name, "nbfnet", settings, context, train), dataset)
 
 

@@ -12,7 +12,7 @@ import time
 import torch
 
 import contextpool as cp
-from contextpool.context.config import ContextConfig
+from contextpool.context.config import PRESETS
 from contextpool.context.counts import Statistics
 from contextpool.graph.graph import Graph
 from contextpool.models.nbfnet import NBFNet, NBFNetConfig
@@ -49,7 +49,7 @@ def published_way(options: argparse.Namespace) -> None:
     config = TrainConfig(epochs=1, batch_size=64, queries="valid")
     predictor = cp.train(data, "redgnn", True, settings=settings, train=config, device=options.device)
     graph = Graph.from_triples(data.training_graph).to(options.device)
-    context = ContextConfig()
+    context = PRESETS["paper"]
     model = REDGNN(graph.num_relations, REDGNNConfig(**settings), context).to(options.device)
     queries = TrainingQueries.of(data.with_queries("valid").training_queries, graph, data.training_filter)
     builder = model.builder(graph, context, Statistics.of(graph))
@@ -80,7 +80,7 @@ def full_graphs(options: argparse.Namespace) -> None:
         data = cp.load_dataset(name)
         graph = Graph.from_triples(data.training_graph).to(options.device)
         queries = TrainingQueries.of(data.training_queries, graph, data.training_filter)
-        for kind, context in (("plain", None), ("context", ContextConfig())):
+        for kind, context in (("plain", None), ("context", PRESETS["paper"])):
             model = NBFNet.for_graph(graph, NBFNetConfig(), context).to(options.device)
             builder = model.builder(graph, context, Statistics.of(graph) if context else None)
             trainer = Trainer(model, queries, builder, TrainConfig(batch_size=64), lambda _: 0.0)

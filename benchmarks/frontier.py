@@ -16,13 +16,14 @@ import os
 import statistics
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from mining import write_power_law
 
-from contextpool.context.config import ContextConfig
+from contextpool.context.config import PRESETS
 from contextpool.context.counts import Cooccurrence, Statistics
 from contextpool.context.map_graph import map_graph
 from contextpool.graph.mapped import MappedGraph, is_mapped, open_graph
@@ -30,7 +31,7 @@ from contextpool.graph.relation_sets import RelationSets, num_words
 from contextpool.models.nbfnet import NBFNet, NBFNetConfig
 from contextpool.predict import Predictor
 
-CONTEXT = ContextConfig(gate=True, arrive=True)
+CONTEXT = replace(PRESETS["paper"], gate=True, arrive=True)
 
 
 def memory_gib(kind: str = "RssAnon") -> float:

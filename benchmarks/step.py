@@ -16,13 +16,14 @@ import gc
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import contextpool as cp
-from contextpool.context.config import ContextConfig
+from contextpool.context.config import NO_CONTEXT, PRESETS, ContextConfig
 from contextpool.context.counts import Statistics
 from contextpool.graph.graph import Graph
 from contextpool.kernels.interface import use_backend
@@ -97,7 +98,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def context_of(options: argparse.Namespace) -> ContextConfig:
-    return ContextConfig(views=(), gate=True, arrive=True) if options.soft else ContextConfig()
+    return replace(NO_CONTEXT, gate=True, arrive=True) if options.soft else PRESETS["paper"]
 
 
 def trainer_of(

@@ -226,7 +226,12 @@ def recipe_text(
     if tuning is not None:
         lines.append(_TUNING + json.dumps(dict(tuning), sort_keys=True, allow_nan=False))
     head = "\n".join(lines)
-    return (f"{head}\n\n" if lines else "") + to_toml(canonical(recipe.to_dict()))
+    values = recipe.to_dict()
+    said = canonical(values)
+    if recipe.context is not None:  # the product's defaults are others than the recorded ones
+        said["context"] = {**values["context"], "views": list(values["context"]["views"])}
+        said["train"]["edge_dropout"] = values["train"]["edge_dropout"]
+    return (f"{head}\n\n" if lines else "") + to_toml(said)
 
 
 def tuning_of(path: str | Path) -> dict[str, Any] | None:

@@ -21,17 +21,18 @@ from contextpool.pool.batch import BatchBuilder
 from contextpool.triples.dataset import Dataset
 from contextpool.triples.labels import Vocabulary
 from contextpool.triples.store import Triples
+from support import context_with
 
 Triple = tuple[str, str, str]
 
 VIEWS = (ViewConfig(min_precision=0.1), ViewConfig(min_precision=0.0, min_recall=0.3))
 CONTEXTS: dict[str, ContextConfig | None] = {
     "plain": None,
-    "gate": ContextConfig(views=(), gate=True),
-    "arrive": ContextConfig(views=(), arrive=True),
-    "views": ContextConfig(views=VIEWS, hops=2, self_policy="keep"),
-    "families": ContextConfig(views=(ViewConfig(0.1, algorithm="families-precision", sizes=(1, 2)),), hops=2),
-    "all": ContextConfig(views=VIEWS, hops=3, gate=True, arrive=True),
+    "gate": context_with(views=(), gate=True),
+    "arrive": context_with(views=(), arrive=True),
+    "views": context_with(views=VIEWS, hops=2, self_policy="keep"),
+    "families": context_with(views=(ViewConfig(0.1, algorithm="families-precision", sizes=(1, 2)),), hops=2),
+    "all": context_with(views=VIEWS, hops=3, gate=True, arrive=True),
 }
 """Every way of using context, by name."""
 

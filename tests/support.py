@@ -6,12 +6,15 @@ import importlib.util
 import os
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
+from contextpool.context.config import PRESETS, ContextConfig
 from contextpool.triples.filters import KnownAnswers
 
 Triple = tuple[str, str, str]
@@ -22,6 +25,11 @@ SOAK = os.environ.get("CONTEXTPOOL_SOAK") == "1"
 def amount(in_ci: int, in_soak: int) -> int:
     """How many random cases: the CI amount, or the long one under `make soak`."""
     return in_soak if SOAK else in_ci
+
+
+def context_with(**uses: Any) -> ContextConfig:
+    """The paper's context, changed: what is not named is not used, but for its two views."""
+    return replace(PRESETS["paper"], **uses)
 
 
 def script_module(name: str) -> ModuleType:

@@ -41,7 +41,7 @@ from learning_worlds import (
     without_fact,
 )
 from learning_worlds import one_thread as one_thread
-from support import SOAK, amount, benchmark_folder
+from support import SOAK, amount, benchmark_folder, context_with
 
 CASES = amount(8, 200)
 LAYERS = 2
@@ -142,7 +142,7 @@ def test_degrees_count_no_hidden_edge() -> None:
 @pytest.mark.parametrize("views", [VIEWS, FAMILIES], ids=["neighbors", "families"])
 def test_the_pooled_mask_is_that_of_the_smaller_graph(views: tuple[ViewConfig, ...]) -> None:
     """Pooling after hiding, with one and the same context for both: the mask's pattern names no tail."""
-    context = ContextConfig(views=views, hops=2, self_policy="keep")
+    context = context_with(views=views, hops=2, self_policy="keep")
     for number, graph in enumerate(graphs(400)):
         statistics = Statistics.of(random_graph_like(graph, number))
         head, relation, edge = queries(graph)
@@ -174,7 +174,7 @@ def assert_same_bits(batch: QueryBatch, query: int, honest: QueryBatch) -> None:
 @pytest.mark.parametrize("self_policy", ["exclude", "keep"])
 def test_thresholds_are_decided_without_the_fact(self_policy: SelfPolicy) -> None:
     """What the hidden fact adds to the counts decides nothing: the context is mined as if it had never been."""
-    context = ContextConfig(views=CLOSE_TO_RATIOS, hops=3, self_policy=self_policy)
+    context = context_with(views=CLOSE_TO_RATIOS, hops=3, self_policy=self_policy)
     for graph in [*graphs(500), *graphs(700), *(with_many_relations(graph) for graph in graphs(600)[::4])]:
         head, relation, edge = queries(graph)
         batch = BatchBuilder(graph, LAYERS, context).build(head, relation, edge)
@@ -200,13 +200,13 @@ def with_many_relations(graph: Graph) -> Graph:
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_scores_with_views(name: str) -> None:
-    assert_no_leak(name, ContextConfig(views=VIEWS, hops=2))
+    assert_no_leak(name, context_with(views=VIEWS, hops=2))
 
 
 @pytest.mark.parametrize("view", FAMILIES, ids=lambda view: view.algorithm)
 def test_families_are_not_trained_where_a_query_is_a_fact(view: ViewConfig, tmp_path: Path) -> None:
     """A fact would count in the families that it is answered with."""
-    context = ContextConfig(views=(VIEWS[0], view), hops=2)
+    context = context_with(views=(VIEWS[0], view), hops=2)
     for inductive in (False, True):
         with pytest.raises(ConfigError, match=r"Algorithm 1.*training queries are facts.*neighbors"):
             cp.train(family_dataset(inductive), "redgnn", context, output=tmp_path / "run")
@@ -214,7 +214,7 @@ def test_families_are_not_trained_where_a_query_is_a_fact(view: ViewConfig, tmp_
 
 
 def test_a_trainer_refuses_families_where_a_query_is_a_fact() -> None:
-    data, context = family_dataset(), ContextConfig(views=FAMILIES, hops=2)
+    data, context = family_dataset(), context_with(views=FAMILIES, hops=2)
     graph = Graph.from_triples(data.training_graph)
     queries = TrainingQueries.of(data.training_queries, graph, data.training_filter)
     model, builder = new_model("redgnn", graph, context), BatchBuilder(graph, LAYERS, context)
@@ -229,7 +229,7 @@ def test_families_are_trained_where_facts_and_queries_are_apart() -> None:
     facts, asked = whole.training_graph.select(~parts), whole.training_graph.select(parts)
     dataset = replace(whole, facts=facts, train=asked)
     options = {"settings": SMALL["redgnn"], "train": {"queries": "train", "epochs": 1}}
-    predictor = cp.train(dataset, "redgnn", ContextConfig(views=FAMILIES, hops=2), **options)
+    predictor = cp.train(dataset, "redgnn", context_with(views=FAMILIES, hops=2), **options)
     assert 0 <= cp.evaluate(predictor, dataset).mrr <= 1
 
 
@@ -244,7 +244,7 @@ def test_scores_with_relevance(name: str, way: str) -> None:
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_scores_with_gate_and_arrive_together(name: str) -> None:
-    assert_no_leak(name, ContextConfig(views=(), gate=True, arrive=True))
+    assert_no_leak(name, context_with(views=(), gate=True, arrive=True))
 
 
 def test_scores_of_the_walk_with_candidate_relevance() -> None:
@@ -299,7 +299,7 @@ def test_no_leak_on_a_benchmark(name: str, monkeypatch: pytest.MonkeyPatch) -> N
         : 3 if name.startswith("full/") else amount(3, 30)
     ]
     head, relation = graph.edge_head[edge].long(), graph.edge_relation[edge].long()
-    context = ContextConfig(views=VIEWS, hops=2, gate=True, arrive=True)
+    context = context_with(views=VIEWS, hops=2, gate=True, arrive=True)
     models = [new_model(kind, graph, context) for kind in TRAINED]
     builder = BatchBuilder(graph, LAYERS, context)
     hiding = [ask(model, builder, head, relation, edge) for model in models]

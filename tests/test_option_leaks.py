@@ -16,19 +16,17 @@ from contextpool.pool.batch import BatchBuilder
 from contextpool.pool.hide import EdgeDropout, HiddenEdges
 from learning_worlds import ask, new_model, random_graph, without_fact
 from learning_worlds import one_thread as one_thread
-from support import amount
+from support import amount, context_with
 
 CASES = amount(5, 150)
 LAYERS = 2
 VIEWS = (ViewConfig(0.49, 0.0), ViewConfig(0.0, 0.32))
 """Thresholds just below a half and a third, which are frequent in small graphs: one fact decides often."""
-EVERYTHING = ContextConfig(
-    views=VIEWS, hops=2, gate=True, arrive=True, arrive_features=True, arrive_walk=True
-)
+EVERYTHING = context_with(views=VIEWS, hops=2, gate=True, arrive=True, arrive_features=True, arrive_walk=True)
 CONTEXTS: dict[str, ContextConfig | None] = {
-    "features": ContextConfig(views=(), arrive=True, arrive_features=True),
-    "random walk": ContextConfig(views=(), arrive=True, arrive_walk=True),
-    "shuffled relevance": ContextConfig(views=(), gate=True, arrive=True, relevance_control="shuffled"),
+    "features": context_with(views=(), arrive=True, arrive_features=True),
+    "random walk": context_with(views=(), arrive=True, arrive_walk=True),
+    "shuffled relevance": context_with(views=(), gate=True, arrive=True, relevance_control="shuffled"),
     "everything": EVERYTHING,
 }
 TRAINED = pytest.mark.parametrize("name", ["nbfnet", "redgnn"])
@@ -88,7 +86,7 @@ def test_counts_that_keep_the_hidden_fact_would_be_noticed(way: str) -> None:
 
 
 def test_an_encoder_that_keeps_the_hidden_fact_would_be_noticed() -> None:
-    assert seen_with_the_fact(ContextConfig(views=()), relation_encoder=True) > 1e-2
+    assert seen_with_the_fact(context_with(views=()), relation_encoder=True) > 1e-2
 
 
 def seen_with_the_fact(context: ContextConfig, **settings: Any) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from contextpool.context.config import ContextConfig, ViewConfig
+from contextpool.context.config import NO_CONTEXT, PRESETS, ContextConfig, ViewConfig
 from contextpool.context.counts import Statistics
 from contextpool.errors import ConfigError, UnknownNameError
 from contextpool.models.nbfnet import NBFNetConfig
@@ -35,8 +35,8 @@ RECIPES = [
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=range(len(RECIPES)))
 def test_a_recipe_comes_back_from_its_dictionary_and_from_json(recipe: Recipe) -> None:
-    assert Recipe.from_dict(recipe.to_dict()) == recipe
-    assert Recipe.from_dict(json.loads(json.dumps(recipe.to_dict()))) == recipe
+    assert Recipe.from_dict(recipe.to_dict()) == recipe.resolved()
+    assert Recipe.from_dict(json.loads(json.dumps(recipe.to_dict()))) == recipe.resolved()
 
 
 def test_a_recipe_is_read_from_toml(tmp_path: Path) -> None:
@@ -84,6 +84,8 @@ def test_what_is_left_out_takes_its_default() -> None:
         (True, ContextConfig()),
         ({}, ContextConfig()),
         ({"views": []}, ContextConfig(views=())),
+        ("default", ContextConfig()),
+        ("paper", PRESETS["paper"]),
         (False, None),
         (None, None),
     ],
@@ -109,7 +111,7 @@ def test_context_is_switched_on_and_off() -> None:
     assert Recipe("world").with_values({"context": True}).context == ContextConfig()
     assert Recipe("world", context=ContextConfig(hops=1)).with_values({"context": False}).context is None
     changed = Recipe("world", context=CONTEXTS["all"]).with_values({"context.gate": False})
-    assert changed.context == ContextConfig(views=CONTEXTS["all"].views, hops=3, arrive=True)  # type: ignore[union-attr]
+    assert changed.context == replace(CONTEXTS["all"], gate=False)  # type: ignore[type-var]
 
 
 def test_the_recipe_itself_stays_as_it_was() -> None:
@@ -144,7 +146,7 @@ def test_the_recipe_itself_stays_as_it_was() -> None:
         ({"model": {"dim": "8"}}, r"model\.dim is '8'; it has to be of type int"),
         ({"model": {"message": "conv"}}, r"model\.message is not a setting"),
         ({"model": {"exclude_head": 1}}, r"model\.exclude_head is 1; it has to be of type bool"),
-        ({"context": "yes"}, r"context is 'yes'; it has to be a table"),
+        ({"context": "yes"}, r"context is 'yes'; it is true, false, a table, or one of default, paper"),
         ({"context": {"gate": 1}}, r"context\.gate is 1; it has to be of type bool"),
         ({"context": {"self_policy": "maybe"}}, r"context\.self_policy is 'maybe'; it is one of exclude, keep"),
         ({"context": {"hops": 0}}, r"context\.hops is 0"),
@@ -238,3 +240,24 @@ def test_the_splits_of_a_family_have_one_recipe() -> None:
 
 def test_a_setting_without_a_shipped_recipe_has_none() -> None:
     assert shipped_recipe("no such dataset", "nbfnet", False) is None
+
+
+def test_the_default_context_is_gate_and_arrive_and_drops_edges_in_training() -> None:
+    default = Recipe.from_dict({"dataset": "world", "context": True})
+    assert default.context == ContextConfig(
+        views=(), gate=True, arrive=True, arrive_features=True, arrive_walk=True
+    )
+    assert default.resolved().train.edge_dropout == 0.2
+    assert Recipe("world").resolved().train.edge_dropout == 0.0
+    said = default.with_values({"train.edge_dropout": 0.0, "context.gate": False}).resolved()
+    assert said.train.edge_dropout == 0.0
+    assert said.context == replace(ContextConfig(), gate=False)
+
+
+def test_the_papers_context_is_two_pooled_streams_and_nothing_else() -> None:
+    paper = Recipe("world").with_values({"context": "paper", "context.hops": 2})
+    assert paper.context is not None
+    assert [(view.min_precision, view.min_recall) for view in paper.context.views] == [(0.1, 0.0), (0.0, 0.1)]
+    assert replace(paper.context, views=(), hops=3) == NO_CONTEXT
+    assert paper.context.hops == 2
+    assert paper.resolved().train.edge_dropout == 0.0

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from contextpool.context.config import ContextConfig
+from contextpool.context.config import NO_CONTEXT, ContextConfig
 from contextpool.context.counts import Statistics
 from contextpool.errors import CheckpointError, ConfigError, DataError
 from contextpool.evaluate.calibration import Calibration, fit_calibration
@@ -45,7 +46,7 @@ ProgressCallback = Callable[[Progress], None]
 def train(
     dataset: Dataset | str,
     model: str | type[LinkPredictor] = "nbfnet",
-    context: bool | ContextConfig | Mapping[str, Any] | None = False,
+    context: bool | str | ContextConfig | Mapping[str, Any] | None = False,
     seed: int = 0,
     output: str | Path | None = None,
     *,
@@ -58,6 +59,7 @@ def train(
 ) -> Predictor:
     """Train a model on a dataset and return its Predictor; `output` is the run folder to write.
 
+    `context` is True for the default context, "paper" for the paper's form, or settings that differ from the default.
     `track` sends the curves elsewhere, too: "tensorboard", "mlflow", "wandb", or a `Tracker`.
     """
     data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
@@ -78,7 +80,7 @@ def train(
     )
 
 
-def _context_of(context: bool | ContextConfig | Mapping[str, Any] | None) -> ContextConfig | None:
+def _context_of(context: bool | str | ContextConfig | Mapping[str, Any] | None) -> ContextConfig | None:
     if isinstance(context, ContextConfig):
         return context
     return context_from(context) if context else None
@@ -99,7 +101,7 @@ def run_recipe(
 
     In each of several processes (`processes.joined`, or a process group of torch) the same call trains together.
     """
-    processes = current()
+    processes, recipe = current(), recipe.resolved()
     tracker = processes.on_first(lambda: chosen_tracker(track, output))
     data = dataset or processes.agreed(lambda: load_dataset(recipe.dataset))
     processes.agreed(lambda: _check_trainable(recipe, data, processes))  # before a folder is made for it
@@ -187,7 +189,7 @@ class Experiment:
     """One training: graphs, model, loop, calibration."""
 
     def __init__(self, recipe: Recipe, dataset: Dataset, seed: int, device: torch.device | str) -> None:
-        self.recipe, self.seed, self.device = recipe, seed, torch.device(device)
+        self.recipe, self.seed, self.device = recipe.resolved(), seed, torch.device(device)
         self.dataset = dataset.with_queries(recipe.train.queries)
         self.graph = Graph.from_triples(self.dataset.training_graph).to(self.device)
         self.model = self._new_model()
@@ -352,7 +354,7 @@ def compare_with_references(
 def training_free(dataset: Dataset, *, device: torch.device | str = "cpu") -> Predictor:
     """The walk with candidate relevance; all it takes from the training graph is counts."""
     graph = Graph.from_triples(dataset.training_graph)
-    context = ContextConfig(views=(), arrive=True)
+    context = replace(NO_CONTEXT, arrive=True)
     model = Walk(graph.num_relations, None, context)
     return Predictor(model, graph.relation_vocabulary, context, Statistics.of(graph), device=device)
 

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from contextpool.context.config import ContextConfig, ViewConfig
+from contextpool.context.config import PRESETS, ContextConfig, ViewConfig
 from contextpool.errors import ConfigError, closest
 from contextpool.models.registry import model_class
 from contextpool.train.config import TrainConfig
@@ -31,7 +31,10 @@ class Recipe:
         return checked(model_class(self.model).config_class, self.settings, "model")
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON and TOML can hold it."""
+        """As JSON and TOML can hold it, every setting of context and training written out."""
+        return self.resolved()._values()
+
+    def _values(self) -> dict[str, Any]:
         return {
             "dataset": self.dataset,
             "model": {"name": self.model, **self.settings},
@@ -56,9 +59,16 @@ class Recipe:
         model_class(recipe.model).check_context(recipe.context)
         return recipe
 
+    def resolved(self) -> Recipe:
+        """With the edge dropout that the context asks for, where nothing says another."""
+        if self.train.edge_dropout is not None:
+            return self
+        share = 0.0 if self.context is None else self.context.default_edge_dropout
+        return replace(self, train=replace(self.train, edge_dropout=share))
+
     def with_values(self, assignments: Mapping[str, Any]) -> Recipe:
-        """Changed by dotted keys such as train.lr or context.hops; `context` itself takes true or false."""
-        values = self.to_dict()
+        """Changed by dotted keys such as train.lr or context.hops; `context` itself takes true, false or a preset."""
+        values = self._values()
         for key, value in assignments.items():
             _assign(values, key, value)
         return Recipe.from_dict(values)
@@ -122,8 +132,17 @@ def checked(kind: type, values: Mapping[str, Any], prefix: str) -> Any:
     return kind(**converted)
 
 
-def context_from(values: Mapping[str, Any] | bool) -> ContextConfig:
-    """True for the default context, or a table; `views` is a list of tables."""
+def context_from(values: Mapping[str, Any] | bool | str) -> ContextConfig:
+    """True for the default context, the name of a preset, or a table of what differs from the default.
+
+    `views` is a list of tables.
+    """
+    if isinstance(values, str):
+        if values not in PRESETS:
+            raise ConfigError(
+                f"context is {values!r}; it is true, false, a table, or one of {', '.join(PRESETS)}."
+            )
+        return PRESETS[values]
     if values is True:
         return ContextConfig()
     table = _table("context", values)
@@ -146,6 +165,8 @@ def _table(key: str, values: Any) -> Mapping[str, Any]:
 
 def _converted(key: str, hint: Any, value: Any) -> Any:
     """An int where a float is expected is one, a list a tuple; everything else has to have the right type."""
+    if hint == float | None:
+        return None if value is None else _converted(key, float, value)
     if hint is float and type(value) is int:
         return float(value)
     if hint in (int, float, bool, str) and type(value) is not hint:
@@ -173,6 +194,7 @@ def _assign(values: dict[str, Any], key: str, value: Any) -> None:
     for part in path:
         inner = place.get(part)
         if not isinstance(inner, dict):
-            inner = place[part] = {} if part != "context" else asdict(ContextConfig())
+            named = inner if part == "context" and isinstance(inner, str) else "default"
+            inner = place[part] = {} if part != "context" else asdict(context_from(named))
         place = inner
     place[last] = value

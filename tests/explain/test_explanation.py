@@ -23,6 +23,7 @@ from contextpool.predict import Names, Predictor
 from kernels.triton_here import needs_triton
 from learning_worlds import CONTEXTS, families, new_model
 from learning_worlds import one_thread as one_thread
+from support import context_with
 
 FAMILIES = Graph.from_triples(families(4))
 MODELS = pytest.mark.parametrize("name", ["nbfnet", "redgnn", "walk"])
@@ -126,7 +127,7 @@ def test_the_drop_of_a_path_is_what_its_removal_costs() -> None:
 
 
 def test_context_is_what_mining_finds() -> None:
-    context = ContextConfig(hops=2)
+    context = context_with(hops=2)
     explanation = predictor_of(context=context).explain(FAMILIES, *NEW)
     views = [mine_context(FAMILIES, 0.1), mine_context(FAMILIES, 0.0, 0.1)]
     kept = {label for view in views for label in view.neighbors("grandparent of")}

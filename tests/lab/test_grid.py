@@ -133,7 +133,7 @@ def test_a_recipe_file_says_how_it_was_found_and_variants_start_from_it(tmp_path
     path.write_text(recipe_text(recipe, tuning=tuning))
     grid = Grid(("grail/nell_v1",), ("nbfnet+cp", "nbfnet+gate"), recipes=(str(path),), seeds=(0,))
     exact, derived = grid.cells()
-    assert exact.recipe == recipe
+    assert exact.recipe == recipe.resolved()
     assert exact.tuning == derived.tuning == tuning
     assert exact.key.recipe.startswith("mine#")
     assert derived.recipe.context is not None

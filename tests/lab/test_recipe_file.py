@@ -15,6 +15,7 @@ from contextpool.errors import ConfigError
 from contextpool.recipe import Recipe, read_recipe
 from contextpool.train.config import TrainConfig
 from lab.recipes import canonical, fingerprint, recipe_text, to_toml, tuning_of
+from support import context_with
 
 VIEWS = st.builds(
     ViewConfig,
@@ -56,9 +57,9 @@ def test_fingerprints_are_equal_just_where_recipes_say_the_same(one: Recipe, oth
 
 
 def test_defaults_that_are_written_out_change_nothing() -> None:
-    plain = Recipe("world", "nbfnet", {}, ContextConfig())
+    plain = Recipe("world", "nbfnet", {}, context_with())
     written = Recipe(
-        "world", "nbfnet", {"dim": 32, "layers": 6}, ContextConfig(hops=3), TrainConfig(epochs=20)
+        "world", "nbfnet", {"dim": 32, "layers": 6}, context_with(hops=3), TrainConfig(epochs=20)
     )
     assert canonical(plain.to_dict()) == {
         "dataset": "world",

@@ -18,7 +18,7 @@ from contextpool.train.loop import Trainer
 from contextpool.train.queries import TrainingQueries
 from learning_worlds import CONTEXTS, family_dataset, new_model, random_graph
 from learning_worlds import one_thread as one_thread
-from support import amount
+from support import amount, context_with
 
 CASES = amount(2, 40)
 DEVICE = "cuda"
@@ -34,7 +34,7 @@ SIZES = {"nbfnet": {"dim": 16, "layers": 3}, "redgnn": {"dim": 16, "layers": 3, 
 
 def context_of(way: str) -> ContextConfig | None:
     if way == "families":
-        return ContextConfig(views=BOTH_FAMILIES, hops=3)
+        return context_with(views=BOTH_FAMILIES, hops=3)
     return CONTEXTS["views" if way == "walk" else way]
 
 

@@ -20,7 +20,7 @@ from contextpool.pool.batch import BatchBuilder
 from learning_worlds import CONTEXTS, SMALL, ask, every_query, new_model, random_graph
 from learning_worlds import one_thread as one_thread
 from models.literal import literal_nbfnet, literal_redgnn
-from support import amount
+from support import amount, context_with
 
 CASES = amount(4, 100)
 TRAINED = ("nbfnet", "redgnn")
@@ -59,7 +59,7 @@ def test_without_context_nothing_is_added(name: str) -> None:
     for seed in range(CASES):
         graph = random_graph(seed)
         models = []
-        for context in ((), (None,), (ContextConfig(views=()),)):
+        for context in ((), (None,), (context_with(views=()),)):
             torch.manual_seed(seed)
             models.append(kind(graph.num_relations, kind.config_class(**SMALL[name]), *context).eval())
         head, relation = every_query(graph)

@@ -21,14 +21,14 @@ from contextpool.train.queries import TrainingQueries
 from contextpool.triples.filters import KnownAnswers
 from learning_worlds import one_thread as one_thread
 from models.test_devices import crowded_graph, gentle_model, worst_difference
-from support import amount
+from support import amount, context_with
 
 CASES = amount(2, 40)
 TOLERANCE = 1e-4
 ONE_RELU = 2e-3
 """Where a value is zero but for rounding, a relu may open on one device and not on the other: in one case at most."""
 VIEWS = (ViewConfig(0.3), ViewConfig(0.0, 0.3))
-REFINED = ContextConfig(
+REFINED = context_with(
     views=VIEWS, hops=2, gate=True, arrive=True, arrive_features=True, arrive_walk=True
 )  # fmt: skip
 MODEL: dict[str, Any] = {"relation_encoder": True, "exclude_head": True}

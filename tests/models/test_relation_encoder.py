@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from contextpool.context.config import ContextConfig
 from contextpool.context.counts import Statistics
 from contextpool.context.neighbors import ContextNeighbors
 from contextpool.graph.graph import Graph
@@ -16,7 +15,7 @@ from contextpool.models.relation_encoder import RelationEncoder
 from contextpool.pool.batch import BatchBuilder
 from learning_worlds import SMALL, ask, every_query, new_model, random_graph, scatter_weights, without_fact
 from learning_worlds import one_thread as one_thread
-from support import amount
+from support import amount, context_with
 
 CASES = amount(6, 200)
 
@@ -52,7 +51,7 @@ def test_vectors_are_those_of_plain_loops() -> None:
     for seed in range(CASES):
         graph = random_graph(seed)
         encoder = new_encoder(graph.num_relations, seed)
-        builder = BatchBuilder(graph, 1, ContextConfig(views=()), relation_graph=True)
+        builder = BatchBuilder(graph, 1, context_with(views=()), relation_graph=True)
         head, relation = every_query(graph)
         with torch.no_grad():
             found = encoder(builder.build(head, relation))

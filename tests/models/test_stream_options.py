@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 import torch
 
-from contextpool.context.config import ContextConfig
 from contextpool.models.registry import model_class, model_names
 from contextpool.models.streams import CandidateNetwork, ContextStreams
 from contextpool.pool.batch import BatchBuilder
 from contextpool.pool.candidates import FEATURES
 from learning_worlds import SMALL, ask, every_query, new_model, random_graph, scatter_weights
 from learning_worlds import one_thread as one_thread
+from support import context_with
 
 TRAINED = pytest.mark.parametrize("name", ["nbfnet", "redgnn", "drum"])
 OPTIONS = {
-    "gate": ContextConfig(views=(), gate=True),
-    "arrive": ContextConfig(views=(), arrive=True, arrive_features=True),
-    "walk": ContextConfig(views=(), arrive_walk=True),
+    "gate": context_with(views=(), gate=True),
+    "arrive": context_with(views=(), arrive=True, arrive_features=True),
+    "walk": context_with(views=(), arrive_walk=True),
 }
 
 
@@ -56,7 +56,7 @@ def test_the_network_takes_every_feature() -> None:
 
 @TRAINED
 def test_every_weight_of_an_option_learns(name: str) -> None:
-    context = ContextConfig(views=(), gate=True, arrive=True, arrive_features=True, arrive_walk=True)
+    context = context_with(views=(), gate=True, arrive=True, arrive_features=True, arrive_walk=True)
     graph = random_graph(8)
     model = new_model(name, graph, context)
     model(BatchBuilder(graph, 2, context).build(*every_query(graph))).square().sum().backward()
@@ -69,13 +69,13 @@ def test_every_weight_of_an_option_learns(name: str) -> None:
 def test_a_batch_without_features_is_said() -> None:
     graph = random_graph(3)
     model = new_model("nbfnet", graph, OPTIONS["arrive"])
-    plain = BatchBuilder(graph, 2, ContextConfig(views=(), arrive=True))
+    plain = BatchBuilder(graph, 2, context_with(views=(), arrive=True))
     with pytest.raises(AssertionError, match="needs batches with candidate features"):
         ask(model, plain, *every_query(graph))
 
 
 def test_options_count_only_with_what_they_refine() -> None:
-    bare = ContextStreams(ContextConfig(views=(), arrive_features=True))
+    bare = ContextStreams(context_with(views=(), arrive_features=True))
     assert not list(bare.parameters())
     for name in model_names():
         if model_class(name).takes_context and name != "walk":

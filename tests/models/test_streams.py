@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 
-from contextpool.context.config import ContextConfig, ViewConfig
+from contextpool.context.config import ViewConfig
 from contextpool.context.counts import Statistics
 from contextpool.context.neighbors import MaskSelector
 from contextpool.graph.graph import Graph
@@ -22,7 +22,7 @@ from contextpool.pool.propagation import Propagation, build_propagation
 from kernels.triton_here import DEVICE, needs_triton
 from learning_worlds import SMALL, ask, every_query, new_model, random_graph, scatter_weights
 from learning_worlds import one_thread as one_thread
-from support import amount
+from support import amount, context_with
 
 CASES = amount(20, 500)
 TRAINED = ("nbfnet", "redgnn")
@@ -71,7 +71,7 @@ def test_two_halves_of_the_full_stream_are_the_plain_model(name: str) -> None:
     for seed in range(CASES // 4):
         graph = random_graph(seed)
         walk = walk_under_an_all_true_mask(graph, 2, 2)
-        streamed = new_model(name, graph, ContextConfig(views=(ViewConfig(),)), seed)
+        streamed = new_model(name, graph, context_with(views=(ViewConfig(),)), seed)
         plain = new_model(name, graph, None, seed)
         share_two_streams(plain, streamed)
         with torch.no_grad():
@@ -99,7 +99,7 @@ def share_two_streams(plain: LinkPredictor, streamed: LinkPredictor) -> None:
 
 def test_streams_are_the_full_graph_and_then_the_views_in_order() -> None:
     weights = [torch.full((2, 1), float(number)) for number in range(3)]
-    context = ContextStreams(ContextConfig(views=(ViewConfig(), ViewConfig())))
+    context = ContextStreams(context_with(views=(ViewConfig(), ViewConfig())))
     assert context.num_streams == 3
     assert [stream.view for stream in context.streams(weights)] == [FULL, 0, 1]
     assert [stream.relation_weight for stream in context.streams(weights)] == weights
@@ -115,7 +115,7 @@ def test_streams_are_the_full_graph_and_then_the_views_in_order() -> None:
 def test_relevance_starts_without_effect(name: str, use: str) -> None:
     """The gate starts at 1 and the candidate logit at 0: with equal weights the model is the plain one."""
     kind = model_class(name)
-    context = ContextConfig(views=(), gate=use == "gate", arrive=use == "arrive")
+    context = context_with(views=(), gate=use == "gate", arrive=use == "arrive")
     for seed in range(CASES // 4):
         graph = random_graph(seed)
         plain = new_model(name, graph, None, seed)
@@ -194,7 +194,7 @@ def test_a_model_says_what_its_batches_lack(name: str) -> None:
     head, relation = every_query(graph)
     bare = BatchBuilder(graph, 2).build(head, relation)
     for use in ({"gate": True}, {"arrive": True}):
-        model = new_model(name, graph, ContextConfig(views=(), **use))
+        model = new_model(name, graph, context_with(views=(), **use))
         with pytest.raises(AssertionError, match="needs batches with"):
             model(bare)
 
@@ -203,7 +203,7 @@ def test_a_model_says_what_its_batches_lack(name: str) -> None:
 @pytest.mark.parametrize(("dim", "views"), [(16, 2), (12, 3)], ids=["fused", "halves"])
 def test_views_with_rows_of_their_own_change_nothing(dim: int, views: int) -> None:
     """Scores and gradients on batches that were built on the device are those of the general ones."""
-    context = ContextConfig(
+    context = context_with(
         views=(ViewConfig(0.3), ViewConfig(0.0, 0.3), ViewConfig(0.1))[:views], hops=2, gate=True
     )
     for seed in (1, 4):

@@ -5,16 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from contextpool.context.config import ContextConfig
 from contextpool.graph.graph import Graph
 from contextpool.models.walk import Walk, WalkConfig
 from contextpool.pool.batch import BatchBuilder
 from learning_worlds import ask, every_query, random_graph, without_fact
 from learning_worlds import one_thread as one_thread
-from support import amount
+from support import amount, context_with
 
 CASES = amount(30, 1_000)
-ARRIVE = ContextConfig(views=(), arrive=True)
+ARRIVE = context_with(views=(), arrive=True)
 
 
 def literal_mass(graph: Graph, head: int, steps: int) -> list[float]:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import pytest
 import torch
 
-from contextpool.context.config import ContextConfig, ViewConfig
+from contextpool.context.config import ViewConfig
 from contextpool.context.counts import Statistics
 from contextpool.context.families import mine_families
 from contextpool.context.neighbors import mine_context
@@ -20,7 +20,7 @@ from contextpool.pool.propagation import Propagation, build_propagation
 from contextpool.recipe import context_from
 from learning_worlds import CONTEXTS, every_query, random_graph
 from learning_worlds import one_thread as one_thread
-from support import amount, relation_sets_of
+from support import amount, context_with, relation_sets_of
 
 CASES = amount(25, 500)
 TENSORS = ("node_query", "node_entity", "edge_source", "edge_target", "edge_relation", "edge_id")
@@ -54,7 +54,7 @@ def test_each_view_is_walked_with_its_own_thresholds() -> None:
     bits_set = 0
     for seed in range(CASES):
         graph = random_graph(seed)
-        context = ContextConfig(
+        context = context_with(
             views=(ViewConfig(0.4, 0.1), ViewConfig(0.0, 0.3), ViewConfig(0.2, algorithm="families-precision")),
             hops=2, self_policy="keep",
         )  # fmt: skip
@@ -76,7 +76,7 @@ def test_families_by_recall_take_the_recall_threshold() -> None:
     for seed in range(CASES // 2):
         graph = random_graph(seed)
         view = ViewConfig(min_precision=0.9, min_recall=0.2, algorithm="families-recall", sizes=(1, 2))
-        builder = BatchBuilder(graph, 2, ContextConfig(views=(view,)))
+        builder = BatchBuilder(graph, 2, context_with(views=(view,)))
         expected = mine_families(graph, measure="recall", threshold=0.2, sizes=(1, 2))
         for relation in graph.relation_vocabulary.directed:
             assert set(builder.selectors[0][relation]) == set(expected[relation])  # type: ignore[index]
@@ -99,7 +99,7 @@ def test_relevance_is_precision_recall_and_the_best_of_a_candidate() -> None:
         context = mine_context(graph)
         directed = graph.relation_vocabulary.directed
         relation = torch.arange(len(directed))
-        builder = BatchBuilder(graph, 1, ContextConfig(views=(), gate=True, arrive=True))
+        builder = BatchBuilder(graph, 1, context_with(views=(), gate=True, arrive=True))
         batch = builder.build(torch.zeros_like(relation), relation)
         assert batch.neighbor_relevance is not None
         assert batch.candidate_relevance is not None
@@ -112,7 +112,7 @@ def test_relevance_is_precision_recall_and_the_best_of_a_candidate() -> None:
 
 def test_a_candidate_that_has_the_answer_side_of_the_relation_is_fully_relevant() -> None:
     graph = Graph.from_triples([("a", "r", "b"), ("c", "r", "b"), ("c", "s", "d")])
-    builder = BatchBuilder(graph, 1, ContextConfig(views=(), arrive=True))
+    builder = BatchBuilder(graph, 1, context_with(views=(), arrive=True))
     head, r = torch.tensor([0]), torch.tensor([graph.relation_id("r")])
     relevance = builder.build(head, r).candidate_relevance
     assert relevance is not None
@@ -164,7 +164,7 @@ def test_hiding_minus_one_hides_nothing() -> None:
 
 def test_removed_edges_are_hidden_from_walks_and_stay_in_the_counts() -> None:
     graph = Graph.from_triples([("a", "r", "b"), ("a", "s", "b"), ("b", "s", "c")])
-    config = ContextConfig(views=(), gate=True, arrive=True)
+    config = context_with(views=(), gate=True, arrive=True)
     edge = torch.tensor([graph.edge_id("a", "r", "b")])
     head, relation = graph.edge_head[edge], graph.edge_relation[edge]
     builder = BatchBuilder(graph, 2, config)
@@ -182,7 +182,7 @@ def test_given_statistics_take_the_place_of_the_graphs_own() -> None:
     graph = Graph.from_triples([("a", "r", "b"), ("a", "s", "c"), ("d", "s", "c")])
     other = Graph.from_triples([("a", "r", "b"), ("a", "s", "c")])
     head, relation = torch.tensor([0]), torch.tensor([0])
-    config = ContextConfig(views=(ViewConfig(0.6),), gate=True)
+    config = context_with(views=(ViewConfig(0.6),), gate=True)
     own, borrowed = BatchBuilder(graph, 1, config), BatchBuilder(graph, 1, config, Statistics.of(other))
     precision = [
         builder.build(head, relation).neighbor_relevance[0, 1, 0]  # type: ignore[index]
@@ -197,12 +197,12 @@ def test_settings_out_of_range_are_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"context\.views\.algorithm is 'magic'"):
         ViewConfig(algorithm="magic")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"context\.hops is 0"):
-        ContextConfig(hops=0)
+        context_with(hops=0)
     graph = random_graph(0)
     with pytest.raises(ConfigError, match=r"min_precision is 1\.5"):
-        BatchBuilder(graph, 1, ContextConfig(views=(ViewConfig(1.5),)))
+        BatchBuilder(graph, 1, context_with(views=(ViewConfig(1.5),)))
     with pytest.raises(ConfigError, match="self is 'maybe'"):
-        BatchBuilder(graph, 1, ContextConfig(self_policy="maybe"))  # type: ignore[arg-type]
+        BatchBuilder(graph, 1, context_with(self_policy="maybe"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", sorted(set(CONTEXTS) - {"plain"}))

@@ -6,7 +6,6 @@ import math
 
 import torch
 
-from contextpool.context.config import ContextConfig
 from contextpool.context.counts import Statistics
 from contextpool.context.neighbors import ContextNeighbors
 from contextpool.graph.graph import Graph
@@ -14,10 +13,10 @@ from contextpool.pool.batch import BatchBuilder
 from contextpool.pool.candidates import FEATURES, degrees_without
 from learning_worlds import every_query, random_graph, without_fact
 from learning_worlds import one_thread as one_thread
-from support import amount, relation_sets_of
+from support import amount, context_with, relation_sets_of
 
 CASES = amount(12, 300)
-CONTEXT = ContextConfig(views=(), arrive=True, arrive_features=True)
+CONTEXT = context_with(views=(), arrive=True, arrive_features=True)
 
 
 def inverse_label(label: str) -> str:
@@ -91,7 +90,7 @@ def test_degrees_lack_the_hidden_edge() -> None:
 def test_features_without_arrive_are_not_made() -> None:
     graph = random_graph(1)
     head, relation = every_query(graph)
-    only = ContextConfig(views=(), arrive=False, arrive_features=True)
+    only = context_with(views=(), arrive=False, arrive_features=True)
     assert BatchBuilder(graph, 1, only).build(head, relation).candidate_features is None
-    plain = ContextConfig(views=(), arrive=True)
+    plain = context_with(views=(), arrive=True)
     assert BatchBuilder(graph, 1, plain).build(head, relation).candidate_features is None

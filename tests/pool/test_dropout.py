@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from contextpool.context.config import ContextConfig, ViewConfig
+from contextpool.context.config import ViewConfig
 from contextpool.context.counts import Statistics
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
@@ -15,7 +15,7 @@ from contextpool.pool.hide import EdgeDropout, HiddenEdges
 from graph.test_hashing import literal as mixed_literally
 from learning_worlds import CONTEXTS, random_graph
 from learning_worlds import one_thread as one_thread
-from support import amount
+from support import amount, context_with
 
 CASES = amount(20, 400)
 
@@ -108,7 +108,7 @@ def test_another_seed_drops_other_facts_and_the_same_one_the_same() -> None:
 def test_a_share_of_nothing_drops_nothing() -> None:
     graph = random_graph(5)
     head, relation, edge = all_edges(graph)
-    context = ContextConfig(views=(ViewConfig(0.1),))
+    context = context_with(views=(ViewConfig(0.1),))
     builder = BatchBuilder(graph, 2, context, Statistics.of(graph))
     none = builder.build(head, relation, edge, dropout=EdgeDropout(0.0, 3))
     assert torch.equal(none.propagation.edge_id, builder.build(head, relation, edge).propagation.edge_id)

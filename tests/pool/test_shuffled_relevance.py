@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from contextpool.context.config import ContextConfig
 from contextpool.context.counts import CountsOf, Statistics
 from contextpool.context.relevance import shuffled_neighbors
 from contextpool.errors import ConfigError
@@ -16,6 +15,7 @@ from contextpool.pool.batch import BatchBuilder
 from kernels.triton_here import needs_triton
 from learning_worlds import one_thread as one_thread
 from learning_worlds import random_graph
+from support import context_with
 
 
 @pytest.mark.parametrize("backend", ["general", pytest.param("triton", marks=needs_triton)])
@@ -23,7 +23,7 @@ def test_shuffled_relevance_is_that_of_another_neighbor(backend: Any) -> None:
     """For gate, and for arrive as the best over what a candidate is left with, one edge after the other hidden."""
     graph = random_graph(4)
     head, relation, edge = graph.edge_head.long(), graph.edge_relation.long(), torch.arange(graph.num_edges)
-    context = ContextConfig(views=(), gate=True, arrive=True)
+    context = context_with(views=(), gate=True, arrive=True)
     real = BatchBuilder(graph, 1, context, backend=backend).build(head, relation, edge)
     control = replace(context, relevance_control="shuffled", control_seed=3)
     found = BatchBuilder(graph, 1, control, backend=backend).build(head, relation, edge)
@@ -53,4 +53,4 @@ def test_it_is_a_permutation_that_depends_on_the_seed_alone() -> None:
 
 def test_an_unknown_control_of_relevance_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"relevance_control is 'noise'; it is one of none, shuffled"):
-        ContextConfig(relevance_control="noise")  # type: ignore[arg-type]
+        context_with(relevance_control="noise")  # type: ignore[arg-type]

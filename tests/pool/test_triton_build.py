@@ -19,7 +19,7 @@ from kernels.poison import no_quiet_memory as no_quiet_memory
 from kernels.triton_here import DEVICE, needs_triton
 from learning_worlds import graph_over, random_graph
 from learning_worlds import one_thread as one_thread
-from support import amount
+from support import amount, context_with
 
 pytestmark = needs_triton
 CASES = amount(3, 60)
@@ -97,7 +97,7 @@ def test_views_gate_and_arrive(self_policy: Any) -> None:
     for seed in range(CASES):
         rng = random.Random(seed)
         graph = random_graph(seed)
-        context = ContextConfig(
+        context = context_with(
             views=(*NEAR, ViewConfig(rng.choice([0.0, 0.1, 0.3]), 0.1))[: 1 + seed % 3],
             hops=rng.randint(1, 3), self_policy=self_policy, gate=True, arrive=True,
         )  # fmt: skip
@@ -109,7 +109,7 @@ def test_views_gate_and_arrive(self_policy: Any) -> None:
 
 def test_columns_of_a_table_are_asked_as_they_read() -> None:
     """Questions that lie three apart in memory, as a column of (head, relation, edge) does; predict's lie two apart."""
-    context = ContextConfig(views=NEAR, hops=2, gate=True, arrive=True)
+    context = context_with(views=NEAR, hops=2, gate=True, arrive=True)
     for seed in range(CASES):
         graph = random_graph(seed)
         asked = queries(graph, seed)
@@ -126,14 +126,14 @@ def test_relations_of_several_words() -> None:
         small = random_graph(seed)
         relations = [f"a{number:02}" for number in range(40)] + list(small.relations)
         graph = graph_over(list(small.triples), list(small.entities), relations)
-        context = ContextConfig(views=NEAR, hops=2, gate=True, arrive=True, arrive_features=True)
+        context = context_with(views=NEAR, hops=2, gate=True, arrive=True, arrive_features=True)
         assert_alike(*both_ways(graph, 2, context, queries(graph, seed)))
 
 
 def test_features_of_candidates() -> None:
     for seed in range(CASES):
         graph = random_graph(seed)
-        context = ContextConfig(views=(), arrive=True, arrive_features=True)
+        context = context_with(views=(), arrive=True, arrive_features=True)
         general, fast = both_ways(graph, 1, context, queries(graph, seed))
         assert_alike(general, fast)
         assert fast.candidate_features is not None
@@ -144,7 +144,7 @@ def test_features_of_candidates() -> None:
 @pytest.mark.parametrize("with_context", [False, True])
 def test_dropped_edges(with_context: bool) -> None:
     dropped = 0
-    context = ContextConfig(views=NEAR, hops=3, gate=True) if with_context else None
+    context = context_with(views=NEAR, hops=3, gate=True) if with_context else None
     for seed in range(CASES):
         graph = random_graph(seed, most=40)
         asked = queries(graph, seed)
@@ -156,7 +156,7 @@ def test_dropped_edges(with_context: bool) -> None:
 
 
 def test_the_relation_graph() -> None:
-    for context in (None, ContextConfig(views=())):
+    for context in (None, context_with(views=())):
         graph = random_graph(3)
         general, fast = both_ways(graph, 1, context, queries(graph, 3), relation_graph=True)
         assert general.own_relevance is not None
@@ -169,7 +169,7 @@ def test_the_relation_graph() -> None:
 def test_a_graph_without_facts() -> None:
     graph = graph_over([("a", "r", "b")], ["a", "b"], ["r"])
     empty = Graph.from_triples(graph.as_triples().select(~torch.ones(1, dtype=torch.bool).numpy()))
-    context = ContextConfig(views=NEAR, gate=True, arrive=True, arrive_features=True)
+    context = context_with(views=NEAR, gate=True, arrive=True, arrive_features=True)
     nothing = torch.tensor([-1])
     asked = (torch.tensor([1]), torch.tensor([0]), nothing)
     assert_alike(*both_ways(empty, 2, context, asked, dropout=EdgeDropout(0.5, 1)))

@@ -10,14 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contextpool.context.config import ContextConfig
 from contextpool.graph.graph import Graph
 from contextpool.models.registry import model_class
 from contextpool.pool.batch import BatchBuilder
 from contextpool.pool.candidates import walk_mass
 from learning_worlds import every_query, random_graph, without_fact
 from learning_worlds import one_thread as one_thread
-from support import amount
+from support import amount, context_with
 
 CASES = amount(40, 2000)
 
@@ -81,7 +80,7 @@ def test_the_training_free_scorer_walks_alike(seed: int) -> None:
     scores = walk(BatchBuilder(graph, walk.num_layers).build(head, relation))
     scores[torch.arange(len(head)), head] = 0.0  # the head comes last there
     mass = (
-        BatchBuilder(graph, 1, ContextConfig(views=(), arrive_walk=True)).build(head, relation).candidate_mass
+        BatchBuilder(graph, 1, context_with(views=(), arrive_walk=True)).build(head, relation).candidate_mass
     )
     assert mass is not None
     torch.testing.assert_close(mass, scores.float(), rtol=1e-6, atol=1e-9)

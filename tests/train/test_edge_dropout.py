@@ -10,7 +10,6 @@ import pytest
 from torch import Tensor
 
 from contextpool import experiment
-from contextpool.context.config import ContextConfig
 from contextpool.errors import ConfigError
 from contextpool.pool.batch import BatchBuilder, QueryBatch
 from contextpool.pool.hide import EdgeDropout
@@ -20,9 +19,10 @@ from contextpool.train.progress import Progress
 from contextpool.train.queries import mixed_seed
 from learning_worlds import CONTEXTS, family_dataset, run_contents
 from learning_worlds import one_thread as one_thread
+from support import context_with
 from train.test_loop import config_of, new_trainer, same, weights_of
 
-OPTIONS = ContextConfig(gate=True, arrive=True, arrive_features=True, arrive_walk=True, hops=2)
+OPTIONS = context_with(gate=True, arrive=True, arrive_features=True, arrive_walk=True, hops=2)
 
 
 class Cut(BaseException):

@@ -23,6 +23,7 @@ from contextpool.triples.labels import Vocabulary
 from contextpool.triples.store import Triples
 from kernels.triton_here import DEVICE, needs_triton
 from learning_worlds import new_model, random_graph
+from support import context_with
 
 
 def test_room_holds_what_is_no_larger() -> None:
@@ -59,7 +60,7 @@ def test_a_batch_without_edges_leaves_nothing_of_the_one_before() -> None:
     triples = Triples(Vocabulary.of(["a", "b", "c", "lonely"]), Vocabulary.of(["r", "s"], "relation"), ids)
     graph = Graph.from_triples(triples).to(DEVICE)
     queries = TrainingQueries.of(graph.as_triples(), graph, KnownAnswers.of(graph.as_triples())).to(DEVICE)
-    context = ContextConfig(views=(ViewConfig(0.0), ViewConfig(0.0, 0.1)), hops=2)
+    context = context_with(views=(ViewConfig(0.0), ViewConfig(0.0, 0.1)), hops=2)
     model = new_model("nbfnet", graph, context, 1, dim=16, layers=2).to(DEVICE).eval()
     builder = BatchBuilder(graph, 2, context, backend="triton")
     batch = queries.batch(torch.arange(2, device=DEVICE))
@@ -82,7 +83,7 @@ def test_batches_without_sizes_on_the_device_are_launched_kernel_by_kernel() -> 
 
 @needs_triton
 @pytest.mark.parametrize("name", ["nbfnet", "redgnn"])
-@pytest.mark.parametrize("context", [None, ContextConfig(gate=True, hops=2)], ids=["plain", "context"])
+@pytest.mark.parametrize("context", [None, context_with(gate=True, hops=2)], ids=["plain", "context"])
 def test_room_to_spare_changes_nothing(name: str, context: ContextConfig | None) -> None:
     """Scores and gradients of a batch in buffers that another one has left its numbers in."""
     graph = random_graph(5).to(DEVICE)
@@ -131,7 +132,7 @@ def trainer_on_cuda(name: str, context: ContextConfig | None, dropout: float) ->
 @pytest.mark.parametrize("name", ["nbfnet", "redgnn"])
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 @pytest.mark.parametrize(
-    "context", [None, ContextConfig(gate=True, arrive=True, hops=2)], ids=["plain", "context"]
+    "context", [None, context_with(gate=True, arrive=True, hops=2)], ids=["plain", "context"]
 )
 def test_recorded_steps_are_the_steps(name: str, context: ContextConfig | None, dropout: float) -> None:
     recorded, launched = trainer_on_cuda(name, context, dropout), trainer_on_cuda(name, context, dropout)

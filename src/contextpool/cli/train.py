@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from contextpool.cli.launch import NprocOption, launched
 from contextpool.cli.output import console, note, print_json, table
@@ -26,6 +27,23 @@ TrackOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
+class TrainCommand(TyperCommand):
+    """Takes `--context PRESET` besides `--context`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        from contextpool.context.config import PRESETS
+
+        parsed: list[str] = []
+        for argument in args:
+            if argument.startswith("--context="):
+                parsed += ["--context", f"--preset={argument.removeprefix('--context=')}"]
+            elif parsed and parsed[-1] == "--context" and argument in PRESETS:
+                parsed.append(f"--preset={argument}")
+            else:
+                parsed.append(argument)
+        return super().parse_args(ctx, parsed)
+
+
 def train(
     what: Annotated[
         str,
@@ -38,8 +56,12 @@ def train(
         str | None, typer.Option(help="nbfnet, redgnn, anyburl, ...; see docs/models.md.")
     ] = None,
     context: Annotated[
-        bool | None, typer.Option("--context/--plain", help="With or without context.")
+        bool | None,
+        typer.Option(
+            "--context/--plain", help="With context (`--context paper`: in the paper's form), or without."
+        ),
     ] = None,
+    preset: Annotated[str | None, typer.Option("--preset", hidden=True)] = None,
     assign: Annotated[
         list[str] | None, typer.Option("--set", help="A setting, as key=value: train.lr=0.01.")
     ] = None,
@@ -57,7 +79,7 @@ def train(
     from contextpool.experiment import run_recipe
     from contextpool.processes import joined
 
-    recipe, chosen = _recipe(what, model, context, assign or []), chosen_device(device)
+    recipe, chosen = _recipe(what, model, preset or context, assign or []), chosen_device(device)
     folder = output or _default_folder(recipe, seed)
     if launched(nproc, chosen):
         return
@@ -116,19 +138,19 @@ def chosen_device(name: str) -> str:
         raise ConfigError(f"--device is {name!r}; it is auto, cpu or cuda.") from None
 
 
-def _recipe(what: str, model: str | None, context: bool | None, assign: list[str]) -> Recipe:
+def _recipe(what: str, model: str | None, context: bool | str | None, assign: list[str]) -> Recipe:
     from contextpool.recipe import Recipe, read_recipe, shipped_recipe
     from contextpool.triples.sources.address import find_address
 
     if what.endswith(".toml"):
         recipe = read_recipe(what)
     else:
-        shipped = None if find_address(what) else shipped_recipe(what, model or "nbfnet", bool(context))
+        shipped = None if find_address(what) else shipped_recipe(what, model or "nbfnet", context is True)
         recipe = shipped or Recipe(what)
     values: dict[str, Any] = {}
     if model is not None and model != recipe.model:
         recipe = Recipe(recipe.dataset, model, {}, recipe.context, recipe.train)
-    if context is not None and context != (recipe.context is not None):
+    if isinstance(context, str) or (context is not None and context != (recipe.context is not None)):
         values["context"] = context
     return recipe.with_values(values | dict(parse_assignment(text) for text in assign))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from contextpool.context.neighbors import SelfPolicy
@@ -39,24 +39,25 @@ class ViewConfig:
 
 @dataclass(frozen=True)
 class ContextConfig:
-    """How context is used: walk (pooled streams), gate (soft message weights), arrive (candidate relevance)."""
+    """How context is used: walk (pooled streams), gate (soft message weights), arrive (candidate relevance).
 
-    views: tuple[ViewConfig, ...] = (
-        ViewConfig(min_precision=0.1),
-        ViewConfig(min_precision=0.0, min_recall=0.1),
-    )
-    """One pooled stream each; by default one by precision and one by recall."""
+    The defaults are what has been shown to help: gate, and arrive with features and walk mass. `PRESETS` has
+    the paper's form.
+    """
+
+    views: tuple[ViewConfig, ...] = ()
+    """One pooled stream each."""
     hops: int = 3
     """How far the pooled graph reaches."""
     self_policy: SelfPolicy = "exclude"
     """Whether a relation may be its own neighbor."""
-    gate: bool = False
+    gate: bool = True
     """Weigh messages by the relevance of their relation to the query relation."""
-    arrive: bool = False
+    arrive: bool = True
     """Score candidates by how much they look like something the query relation points to."""
-    arrive_features: bool = False
+    arrive_features: bool = True
     """With arrive: also by more of what is known of them, through a small network."""
-    arrive_walk: bool = False
+    arrive_walk: bool = True
     """Score candidates by how often a random walk from the head comes to them, too."""
     relevance_control: RelevanceControl = "none"
     """For gate and arrive, to compare them with: "shuffled" gives every neighbor the relevance of another one."""
@@ -94,3 +95,19 @@ class ContextConfig:
                 '(train.queries = "train" where the dataset has facts.txt and train.txt, or "valid"), or use '
                 'algorithm = "neighbors" (Algorithm 3), which is corrected for the hidden fact.'
             )
+
+    @property
+    def default_edge_dropout(self) -> float:
+        """Of training with this context: relevance and walk mass help more where a part of the facts is unseen."""
+        return 0.2 if self.gate or self.arrive or self.arrive_walk else 0.0
+
+
+NO_CONTEXT = ContextConfig(gate=False, arrive=False, arrive_features=False, arrive_walk=False)
+"""Nothing of context is used."""
+PRESETS = {
+    "default": ContextConfig(),
+    "paper": replace(
+        NO_CONTEXT, views=(ViewConfig(min_precision=0.1), ViewConfig(min_precision=0.0, min_recall=0.1))
+    ),
+}
+"""By name. The paper's form has pooled streams alone, one by precision and one by recall."""

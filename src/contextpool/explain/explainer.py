@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contextpool.context.config import ContextConfig
+from contextpool.context.config import NO_CONTEXT
 from contextpool.context.counts import Statistics
 from contextpool.context.neighbors import ContextNeighbors, RelationSelector
 from contextpool.context.relevance import neighborhood_precision, neighborhood_recall
@@ -193,7 +193,7 @@ class QuestionContext:
         self.case, self.batch = case, batch
         builder = case.builder
         self.graph: Graph = builder.graph
-        self.config = builder.context or ContextConfig(views=())
+        self.config = builder.context or NO_CONTEXT
         self.counts = (builder.statistics or statistics_of(self.graph)).counts
         self.pooled = bool(builder.selectors)
         default = (ContextNeighbors(self.counts, self_policy=self.config.self_policy),)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from contextpool.context.config import ContextConfig, ViewConfig
+from contextpool.context.config import NO_CONTEXT, ContextConfig, ViewConfig
 from contextpool.context.counts import CountsOf, QueryCounts, Statistics
 from contextpool.context.families import ContextFamilies
 from contextpool.context.neighbors import ContextNeighbors, RelationSelector
@@ -122,7 +122,7 @@ class BatchBuilder:
 
         if self.context is None and not self.relation_graph:
             return DeviceBuilder.plain(self.graph, self.num_layers)
-        config = self.context or ContextConfig(views=())
+        config = self.context or NO_CONTEXT
         return DeviceBuilder.with_context(
             self.graph,
             self.num_layers,
@@ -177,7 +177,7 @@ class BatchBuilder:
     def _build_on_device(
         self, builder: DeviceBuilder, asked: _Asked, dropout: EdgeDropout | None
     ) -> QueryBatch:
-        context = self.context or ContextConfig(views=())
+        context = self.context or NO_CONTEXT
         batch = builder.build(
             asked.head, asked.relation, asked.hidden_edge, dropout,
             gate=context.gate, arrive=context.arrive, features=context.arrive and context.arrive_features,
@@ -210,7 +210,7 @@ class BatchBuilder:
         return batch_answers(self.graph, selector, asked.head, asked.relation, own)
 
     def _with_relevance(self, walk: Propagation, asked: _Asked) -> QueryBatch:
-        context = self.context or ContextConfig(views=())
+        context = self.context or NO_CONTEXT
         precision = self._relation_precision if self.relation_graph else None
         if not (context.gate or context.arrive or precision is not None):
             return QueryBatch(walk)

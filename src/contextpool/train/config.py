@@ -40,8 +40,10 @@ class TrainConfig:
     """Epochs without a better validation MRR after which training stops; 0 for never."""
     valid_facts: int = 0
     """Validate and calibrate on so many of the validation facts, the same ones every time; 0 for all."""
-    edge_dropout: float = 0.0
-    """Share of the facts that each query of each step does not see."""
+    edge_dropout: float | None = None
+    """Share of the facts that each query of each step does not see; by default .2 with gate, arrive or walk mass, else
+    none.
+    """
     average_last: int = 0
     """Average the weights of so many last epochs in the end, and keep the average where validation finds it no worse
     than the best epoch; 0 for no average.
@@ -71,7 +73,7 @@ class TrainConfig:
         for key in ("weight_decay", "warmup_steps", "clip_norm", "patience", "average_last", "valid_facts"):
             if getattr(self, key) < 0:
                 raise ConfigError(f"train.{key} is {getattr(self, key)}; it cannot be negative.")
-        if not 0 <= self.edge_dropout < 1:
+        if self.edge_dropout is not None and not 0 <= self.edge_dropout < 1:
             raise ConfigError(f"train.edge_dropout is {self.edge_dropout}; it has to lie in [0, 1).")
         choices = {
             "optimizer": ("adamw", "adam"),

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import contextpool as cp
-from contextpool.context.config import ContextConfig, ViewConfig
+from contextpool.context.config import ViewConfig
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
 from contextpool.models.baselines import chains
@@ -22,7 +22,7 @@ from contextpool.pool.batch import BatchBuilder
 from learning_worlds import CONTEXTS, ask, every_query, families, family_dataset, new_model, random_graph
 from learning_worlds import one_thread as one_thread
 from models.baselines.literal import edges_of, grandparent_through_parents, walk_counts
-from support import amount
+from support import amount, context_with
 
 CASES = amount(4, 100)
 BOTH = pytest.mark.parametrize("name", ["neural_lp", "drum"])
@@ -177,7 +177,7 @@ def test_every_weight_learns(name: str) -> None:
 @BOTH
 def test_operators_of_a_view_that_get_no_attention_change_nothing(name: str) -> None:
     graph = random_graph(5)
-    pooled = ContextConfig(views=(ViewConfig(min_precision=0.1),), hops=2, self_policy="keep")
+    pooled = context_with(views=(ViewConfig(min_precision=0.1),), hops=2, self_policy="keep")
     model = new_model(name, graph, pooled)
     plain = new_model(name, graph)
     with torch.no_grad():
