@@ -49,7 +49,7 @@ def all_scores(predictor: Predictor, graph: Graph) -> torch.Tensor:
 # a run folder is the predictor
 
 
-@pytest.mark.parametrize("context", ["plain", "all", "families"])
+@pytest.mark.parametrize("context", ["plain", "all", "views"])
 @pytest.mark.parametrize("name", ["nbfnet", "redgnn", "walk"])
 def test_a_loaded_run_scores_to_the_bit_like_the_one_that_was_trained(
     name: str, context: str, tmp_path: Path
@@ -198,9 +198,7 @@ def test_other_inference_queries_leave_every_byte_of_a_run(name: str, tmp_path: 
 # the same seed, the same bytes (D1)
 
 
-@pytest.mark.parametrize(
-    ("name", "context"), [("nbfnet", "plain"), ("nbfnet", "all"), ("redgnn", "families")]
-)
+@pytest.mark.parametrize(("name", "context"), [("nbfnet", "plain"), ("nbfnet", "all"), ("redgnn", "views")])
 def test_the_same_seed_writes_the_same_bytes_and_another_seed_others(
     name: str, context: str, tmp_path: Path
 ) -> None:

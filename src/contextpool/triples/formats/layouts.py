@@ -129,7 +129,8 @@ def _load_ilpc(folder: Folder, name: str | None, on_unknown: OnUnknown) -> Datas
         folder.need("inference_validation", _ILPC_WHY),
         folder.need("inference_test", _ILPC_WHY),
     )
-    beside, parts = further.triples if further else None, [read_part(path) for path in inference]
+    beside = further.triples if further else None
+    parts = [read_part(path, allow_empty=path == inference[1]) for path in inference]
     return two_graphs(name or folder.path.name, admission, graph, beside, selection, parts)
 
 
@@ -143,6 +144,30 @@ def _selection_held_out(train: Part) -> tuple[Triples, Triples]:
             "each is the only one of an entity or a relation. Put queries to select on into test.txt."
         )
     return train.triples.select(~held), train.triples.select(held)
+
+
+_MSG_WHY = "A folder with msg.txt holds train.txt, valid.txt, msg.txt and test.txt."
+
+
+def _load_msg(folder: Folder, name: str | None, on_unknown: OnUnknown) -> Dataset:
+    """A training graph with its queries to select on (valid.txt), and an inference graph (msg.txt) with its test.txt.
+
+    The inference graph has no validation queries. It often has relations that training lacks: `on_unknown="skip"`.
+    """
+    train, valid, msg, test = (
+        read_part(folder.need(stem, _MSG_WHY)) for stem in ("train", "valid", "msg", "test")
+    )
+    admission = Admission(on_unknown, train)
+    graph = admission.admit(msg)
+    return Dataset.from_two_graphs(
+        name or folder.path.name,
+        train=train.triples,
+        validation=admission.admit(valid),
+        inference_graph=graph,
+        inference_valid=graph.select(np.zeros(len(graph), dtype=np.bool_)),
+        inference_test=admission.admit(test),
+        skipped=admission.skipped,
+    )
 
 
 _REDGNN_WHY = "A RED-GNN folder holds facts.txt, train.txt, valid.txt and test.txt."
@@ -215,6 +240,7 @@ LAYOUTS = {
         lambda folder: folder.has("inference") or folder.has("inference_graph"),
         _load_ilpc,
     ),
+    "msg": Layout("train.txt valid.txt msg.txt test.txt", lambda folder: folder.has("msg"), _load_msg),
     "redgnn": Layout(
         "facts.txt train.txt valid.txt test.txt (the last two perhaps in ../../grail/<same name>)",
         lambda folder: folder.has("facts"),
@@ -231,7 +257,7 @@ LAYOUTS = {
 
 
 def detect_layout(path: str | Path) -> str:
-    """The name of the layout of a folder: 'openke', 'ilpc', 'redgnn', 'grail' or 'flat'."""
+    """The name of the layout of a folder: 'openke', 'ilpc', 'msg', 'redgnn', 'grail' or 'flat'."""
     folder = _folder(path)
     found = [name for name, layout in LAYOUTS.items() if layout.matches(folder)]
     if not found:

@@ -50,6 +50,8 @@ def write_dataset(
 
 def _cannot_hold(layout: str, dataset: Dataset) -> str | None:
     """Why a dataset cannot be written this way, or None where it can."""
+    if layout == "msg":
+        return "the layout is read, not written"
     if layout in ("grail", "ilpc"):
         return (
             None
