@@ -117,13 +117,7 @@ def _sent(
 def _composed(message: str, one: list[float], other: list[float]) -> list[float]:
     if message == "distmult":
         return [a * b for a, b in zip(one, other, strict=True)]
-    if message == "transe":
-        return [a + b for a, b in zip(one, other, strict=True)]
-    half = len(one) // 2
-    turned = [
-        complex(one[d], one[d + half]) * complex(other[d], other[d + half]) for d in range(half)
-    ]  # rotate: a product of complex numbers, the real parts first
-    return [z.real for z in turned] + [z.imag for z in turned]
+    return [a + b for a, b in zip(one, other, strict=True)]
 
 
 def _reduced(name: str, received: list[list[float]], dim: int) -> list[float]:

@@ -130,7 +130,6 @@ def test_a_layer_is_its_halves(how: str, streams: int, in_order: bool) -> None:
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "transe": {"message": "transe"},
-    "rotate": {"message": "rotate"},
     "no boundary": {"boundary": False},
     "sum": {"reductions": ("sum",), "scalers": 1, "norm": False},
     "weighted": {"weighted": True},

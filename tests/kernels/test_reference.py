@@ -17,7 +17,7 @@ from kernels.hops import REDUCTIONS, hop_of, literal_aggregate, random_hop
 from learning_worlds import one_thread as one_thread
 from support import SOAK, amount
 
-MESSAGES: tuple[Message, ...] = ("distmult", "transe", "rotate")
+MESSAGES: tuple[Message, ...] = ("distmult", "transe")
 DIRECTED = 6
 EVERY_OPTION = [
     pytest.param(*options, id="-".join(map(str, options)))
@@ -168,7 +168,7 @@ def test_half_precision_messages_meet_a_boundary_of_full_precision() -> None:
 def test_unknown_names_are_refused_with_the_known_ones() -> None:
     hop, state = one_number_hop(1), torch.ones(1, 1)
     stream = [Stream(FULL, torch.ones(1, 1))]
-    with pytest.raises(ConfigError, match="message is 'conv'; it is one of distmult, transe, rotate"):
+    with pytest.raises(ConfigError, match="message is 'conv'; it is one of distmult, transe"):
         aggregate(hop, state, stream, message="conv", reductions=("sum",))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="reduction is 'median'"):
         aggregate(hop, state, stream, message="distmult", reductions=("median",))  # type: ignore[arg-type]

@@ -80,7 +80,7 @@ def fused(
     update = Update(weights, shape, torch.tensor(sizes, device=DEVICE), short_cut=short_cut)
     parameters = Parameters.of(weights)
     given_all = (here["state"], received, degree)
-    result, kept = update.forward(parameters, *given_all, torch.float32, keep=True)
+    result, kept = update.forward(parameters, *given_all, keep=True)
     grad = passed_back(result)
     grad[sizes[1] :] = float("nan")
     rows = update.backward(parameters, grad, *given_all, kept)

@@ -47,12 +47,13 @@ def aggregate(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """See `reference.aggregate`, the definition. O(edges D) time, O(targets D) memory, forward and backward.
 
-    Half precision is read, computed with in float32 and rounded at the end. No second derivatives.
+    Computes in float64 where any input is, else in float32. No second derivatives.
     """
     check(message, reductions)
     weights = [stream.relation_weight for stream in streams]
-    types = _result_types(state, weights, boundary, edge_weight)
-    layout = _Layout.of(state.size(1), message, torch.float64 if torch.float64 in types else torch.float32)
+    given = (state, *weights, *(one for one in (boundary, edge_weight) if one is not None))
+    double = any(one.dtype == torch.float64 for one in given)
+    layout = _Layout(torch.float64 if double else torch.float32, state.size(1))
     _check_sizes(hop, state, weights, boundary, edge_weight)
     call = _Call(hop, tuple(stream.view for stream in streams), message, reductions, layout)
     results = _Aggregate.apply(
@@ -62,23 +63,7 @@ def aggregate(
         None if edge_weight is None else edge_weight.to(layout.dtype).contiguous(),
         *(layout.laid_out(weight) for weight in weights),
     )
-    restored = [layout.restored(result).to(kind) for result, kind in zip(results, types, strict=True)]
-    return restored, list(call.degree)
-
-
-def _result_types(
-    state: Tensor, weights: Sequence[Tensor], boundary: Tensor | None, edge_weight: Tensor | None
-) -> list[torch.dtype]:
-    """The type of each stream's result: the widest of what goes into it."""
-    types, widest = [], torch.bfloat16 if boundary is None else boundary.dtype
-    for weight in weights:
-        kind = torch.promote_types(state.dtype, weight.dtype)
-        if edge_weight is not None:
-            kind = torch.promote_types(kind, edge_weight.dtype)
-        if boundary is not None:
-            kind = widest = torch.promote_types(kind, widest)
-        types.append(kind)
-    return types
+    return [layout.restored(result) for result in results], list(call.degree)
 
 
 def _check_sizes(
@@ -100,53 +85,34 @@ def _check_sizes(
 
 @dataclass(frozen=True)
 class _Layout:
-    """How rows of D numbers lie in memory: vectors in whole, each half of rotate's by itself."""
+    """How rows of D numbers lie in memory: in whole vectors."""
 
     dtype: torch.dtype
     dim: int
-    parts: int
-
-    @classmethod
-    def of(cls, dim: int, message: Message, dtype: torch.dtype) -> _Layout:
-        if message == "rotate" and dim % 2:
-            raise ConfigError(
-                f"states are {dim} wide; rotate needs an even width, real and imaginary halves."
-            )
-        return cls(dtype, dim, 2 if message == "rotate" else 1)
 
     @property
     def lanes(self) -> int:
         return VECTOR_BYTES // self.dtype.itemsize
 
     @property
-    def padding(self) -> int:
-        """Columns that each part lacks."""
-        return -(self.dim // self.parts) % self.lanes
-
-    @property
     def vectors(self) -> int:
-        """Vectors in each part."""
-        return (self.dim // self.parts + self.padding) // self.lanes
+        """Vectors in a row."""
+        return -(-self.dim // self.lanes)
 
     @property
     def row(self) -> int:
         """Columns in memory."""
-        return self.parts * self.vectors * self.lanes
+        return self.vectors * self.lanes
 
     def laid_out(self, values: Tensor) -> Tensor:
         """[..., D] -> [..., row]"""
         values = values.to(self.dtype)
-        if self.padding:
-            parts = values.unflatten(-1, (self.parts, self.dim // self.parts))
-            values = functional.pad(parts, (0, self.padding)).flatten(-2)
-        return values.contiguous()
+        missing = self.row - self.dim
+        return functional.pad(values, (0, missing)) if missing else values.contiguous()
 
     def restored(self, values: Tensor) -> Tensor:
         """[..., row] -> [..., D]"""
-        if not self.padding:
-            return values
-        parts: Tensor = values.unflatten(-1, (self.parts, self.vectors * self.lanes))
-        return parts[..., : self.dim // self.parts].flatten(-2)
+        return values[..., : self.dim]
 
 
 class _Call:

@@ -33,8 +33,8 @@ from contextpool.kernels.cpu_vectors import (
 )
 from contextpool.kernels.reference import STD_EPSILON
 
-DISTMULT, TRANSE, ROTATE = range(3)
-MESSAGE_NUMBER = {"distmult": DISTMULT, "transe": TRANSE, "rotate": ROTATE}
+DISTMULT, TRANSE = range(2)
+MESSAGE_NUMBER = {"distmult": DISTMULT, "transe": TRANSE}
 SUM, MEAN, MAX, MIN, STD = range(5)
 REDUCTION_NUMBER = {"sum": SUM, "mean": MEAN, "max": MAX, "min": MIN, "std": STD}
 STATE_AT, WEIGHT_AT, EDGE = range(3)
@@ -71,7 +71,7 @@ class Walk(NamedTuple):
     """Its type is that of all numbers."""
     state: int
     dim: int
-    """Numbers in a row of any of the inputs. A multiple of a vector's lanes; for rotate, its half is."""
+    """Numbers in a row of any of the inputs. A multiple of a vector's lanes."""
     boundary: int
     boundary_rows: int
     has_boundary: bool
@@ -127,29 +127,12 @@ def choose(walk, target, stream, chosen):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
 def composed(walk, weight, chosen, k, column):  # type: ignore[no-untyped-def]
-    """Columns of the message of edge k before its edge weight (distmult, transe)."""
+    """Columns of the message of edge k before its edge weight."""
     state = load(walk.zero, walk.state, chosen[STATE_AT, k] + column)
     other = load(walk.zero, weight, chosen[WEIGHT_AT, k] + column)
     if walk.message == DISTMULT:
         return state * other
     return state + other
-
-
-@numba.njit(cache=True, nogil=True, forceinline=True)
-def turned(walk, weight, chosen, k, column):  # type: ignore[no-untyped-def]
-    """The same for rotate: columns of the real half and of the imaginary one."""
-    real, imaginary = halves(walk, walk.state, chosen[STATE_AT, k] + column)
-    weight_real, weight_imaginary = halves(walk, weight, chosen[WEIGHT_AT, k] + column)
-    return (
-        real * weight_real - imaginary * weight_imaginary,
-        real * weight_imaginary + imaginary * weight_real,
-    )
-
-
-@numba.njit(cache=True, nogil=True, forceinline=True)
-def halves(walk, address, place):  # type: ignore[no-untyped-def]
-    """Columns of both halves of a row."""
-    return load(walk.zero, address, place), load(walk.zero, address, place + walk.dim // 2)
 
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
@@ -192,17 +175,7 @@ def reduce_blocks(block_start, next_block, walk, results, degree):  # type: igno
 @numba.njit(cache=True, nogil=True, forceinline=True)
 def _reduce(walk, target, weight, chosen, count, result):  # type: ignore[no-untyped-def]
     """One stream into one target."""
-    place, half = target * walk.num_reductions * walk.dim, walk.dim // 2
-    if walk.message == ROTATE:
-        for column in range(0, half, lanes_of(walk.zero)):
-            real, imaginary = _start(walk, target, column), _start(walk, target, column + half)
-            for k in range(count):
-                one, other = turned(walk, weight, chosen, k, column)
-                real = _joined(walk, real, weighted(walk, one, chosen, k), k)
-                imaginary = _joined(walk, imaginary, weighted(walk, other, chosen, k), k)
-            _write(walk, real, count, result, place + column)
-            _write(walk, imaginary, count, result, place + column + half)
-        return
+    place = target * walk.num_reductions * walk.dim
     for column in range(0, walk.dim, lanes_of(walk.zero)):
         found = _start(walk, target, column)
         for k in range(count):
@@ -290,16 +263,13 @@ def push_blocks(block_start, next_block, walk, gradients, degree):  # type: igno
                 if degree[stream, target] > 0:
                     count = choose(walk, target, stream, chosen)
                     for column in range(block_start[block], block_start[block + 1], lanes):
-                        if walk.message == ROTATE:
-                            _push_turned(walk, gradients, target, stream, chosen, count, column)
-                        else:
-                            _push(walk, gradients, target, stream, chosen, count, column)
+                        _push(walk, gradients, target, stream, chosen, count, column)
         block = claim(next_block)
 
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
 def _push(walk, gradients, target, stream, chosen, count, column):  # type: ignore[no-untyped-def]
-    """One stream into one target (distmult, transe), as many columns as a vector has."""
+    """One stream into one target, as many columns as a vector has."""
     weight, to_weight = int64_at(walk.weight, stream), int64_at(gradients.weight, stream)
     due = _due(walk, gradients, stream, target, count, column)
     if walk.wants_max or walk.wants_min or walk.wants_std:
@@ -322,37 +292,6 @@ def _push(walk, gradients, target, stream, chosen, count, column):  # type: igno
         else:
             _add(walk, to_weight, weight_at, gradient)
             _add(walk, gradients.state, state_at, gradient)
-
-
-@numba.njit(cache=True, nogil=True, forceinline=True)
-def _push_turned(walk, gradients, target, stream, chosen, count, column):  # type: ignore[no-untyped-def]
-    """The same for rotate: columns of the real half, and those of the imaginary one."""
-    half, weight, to_weight = (
-        walk.dim // 2,
-        int64_at(walk.weight, stream),
-        int64_at(gradients.weight, stream),
-    )
-    due = _due(walk, gradients, stream, target, count, column)
-    due_too = _due(walk, gradients, stream, target, count, column + half)
-    if walk.wants_max or walk.wants_min or walk.wants_std:
-        tally = _tally_of_boundary(walk, target, column, due)
-        tally_too = _tally_of_boundary(walk, target, column + half, due_too)
-        for k in range(count):
-            real, imaginary = turned(walk, weight, chosen, k, column)
-            tally = _tallied(walk, tally, weighted(walk, real, chosen, k), due)
-            tally_too = _tallied(walk, tally_too, weighted(walk, imaginary, chosen, k), due_too)
-        due, due_too = _settled(walk, due, tally, count), _settled(walk, due_too, tally_too, count)
-    _push_boundary(walk, gradients, target, column, due)
-    _push_boundary(walk, gradients, target, column + half, due_too)
-    for k in range(count):
-        state_at, weight_at = chosen[STATE_AT, k] + column, chosen[WEIGHT_AT, k] + column
-        real, imaginary = turned(walk, weight, chosen, k, column)
-        one = _gradient(walk, due, weighted(walk, real, chosen, k))
-        other = _gradient(walk, due_too, weighted(walk, imaginary, chosen, k))
-        _push_edge_weight(walk, gradients, chosen[EDGE, k], column, one * real + other * imaginary)
-        one, other = weighted(walk, one, chosen, k), weighted(walk, other, chosen, k)
-        _add_turned_back(walk, to_weight, weight_at, one, other, walk.state, state_at)
-        _add_turned_back(walk, gradients.state, state_at, one, other, weight, weight_at)
 
 
 @numba.njit(cache=True, nogil=True, forceinline=True)
@@ -446,11 +385,3 @@ def _push_edge_weight(walk, gradients, edge, column, product):  # type: ignore[n
 @numba.njit(cache=True, nogil=True, forceinline=True)
 def _add(walk, address, place, vector):  # type: ignore[no-untyped-def]
     store(address, place, load(walk.zero, address, place) + vector)
-
-
-@numba.njit(cache=True, nogil=True, forceinline=True)
-def _add_turned_back(walk, address, place, real, imaginary, factor, factor_at):  # type: ignore[no-untyped-def]
-    """Add (real + i imaginary) times the conjugate of the product's other factor."""
-    factor_real, factor_imaginary = halves(walk, factor, factor_at)
-    _add(walk, address, place, real * factor_real + imaginary * factor_imaginary)
-    _add(walk, address, place + walk.dim // 2, imaginary * factor_real - real * factor_imaginary)

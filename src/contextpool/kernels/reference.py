@@ -13,7 +13,7 @@ from torch.nn import functional
 from contextpool.errors import ConfigError
 from contextpool.kernels.hop import Hop
 
-Message = Literal["distmult", "transe", "rotate"]
+Message = Literal["distmult", "transe"]
 Reduction = Literal["sum", "mean", "max", "min", "std"]
 FULL = -1
 """The stream over all edges; stream v >= 0 is over the edges of view v."""
@@ -58,9 +58,6 @@ def aggregate(
     for stream in streams:
         edges = edges_of_stream(hop, stream.view)
         sent, target = _messages(hop, state, stream.relation_weight, message, edge_weight, edges)
-        if boundary is not None:  # under autocast the two may differ in precision
-            precision = torch.promote_types(sent.dtype, boundary.dtype)
-            sent, boundary = sent.to(precision), boundary.to(precision)
         degree = torch.bincount(target, minlength=hop.num_targets)
         if boundary is not None:
             degree = degree + 1
@@ -112,19 +109,7 @@ def _messages(
 
 def compose(state: Tensor, weight: Tensor, message: Message) -> Tensor:
     """How a state [K, D] and a relation [K, D] make a message [K, D]."""
-    if message == "distmult":
-        return state * weight
-    if message == "transe":
-        return state + weight
-    real, imaginary = state.chunk(2, dim=-1)
-    weight_real, weight_imaginary = weight.chunk(2, dim=-1)
-    return torch.cat(
-        [
-            real * weight_real - imaginary * weight_imaginary,
-            real * weight_imaginary + imaginary * weight_real,
-        ],
-        dim=-1,
-    )
+    return state * weight if message == "distmult" else state + weight
 
 
 def _reduce(

@@ -39,7 +39,7 @@ from contextpool.kernels.triton_tensors import (
 from contextpool.kernels.triton_tiles import backward_tiles, forward_tiles
 from contextpool.kernels.triton_update import Parameters, Update
 
-MESSAGES = {"distmult": 0, "transe": 1, "rotate": 2}
+MESSAGES = {"distmult": 0, "transe": 1}
 TILE = 128
 """Elements of an [E, D] or [T, D] tile, for one warp: fewer leave room for more warps, more put more in flight."""
 TILE_REGISTERS = 80
@@ -159,10 +159,6 @@ class Launch:
             "BLOCK_T": edges, "longest": HUB_EDGES, "HAS_VIEW": has_view, "num_warps": warps, "maxnreg": TILE_REGISTERS
         }  # fmt: skip
         self.in_order = {"S_PAD": s_pad, "BLOCK_E": max(1, 512 // (s_pad * d_pad)), "num_warps": warps}
-        if (
-            message == "rotate"
-        ):  # a multiply-add fused in one kernel alone would miss the maximum of the other
-            self.shape["enable_fp_fusion"] = False
 
     def _launches(self, by_row: Any, by_tile: Any) -> Iterator[tuple[Any, Tensor, dict[str, Any]]]:
         """(kernel with its grid, list of targets, options), each to be launched at once, on the stream of then.
@@ -302,17 +298,14 @@ class Launch:
         ordered, order = torch.sort(group, stable=True)
         numbers = torch.arange(num_groups + 1, device=group.device)
         start = torch.searchsorted(ordered, numbers)
-        other = torch.zeros_like(result) if self.shape["MESSAGE"] == MESSAGES["rotate"] else result
         aggregate_backward_in_order[(num_groups,)](
             grad, state, weight, start, order, hop.edge_source, hop.edge_target, hop.edge_relation, hop.edge_views,
             state if edge_weight is None else edge_weight, hop.node_query, self.stream_view, out, degree, ties,
-            result, other, result if grad_edge is None else grad_edge,
+            result, result if grad_edge is None else grad_edge,
             hop.num_sources, hop.num_targets, num_groups, self.num_streams, self.dim,
             weight.stride(0), weight.stride(1) if weight.size(1) > 1 else 0, STD_EPSILON,
             HAS_EDGE_WEIGHT=edge_weight is not None, BY_SOURCE=by_source, **(self.shape | self.in_order),
         )  # fmt: skip
-        if other is not result:
-            result += other.roll(self.dim // 2, dims=-1)
 
 
 def next_states(
@@ -331,10 +324,8 @@ def next_states(
     launch = Launch(hop, state, streams, message, reductions, boundary, edge_weight)
     shape = (len(streams), hop.num_targets, launch.num_out, state.size(1))
     update = Update(weights, shape, launch.sizes, short_cut=short_cut)
-    bf16 = torch.is_autocast_enabled(state.device.type)
-    dtype = torch.bfloat16 if bf16 else torch.float32
     learned = (state, weight_of(streams), boundary, edge_weight, *Parameters.of(weights))
-    result: Tensor = _Layer.apply(*learned, launch, update, dtype, needs_gradients(learned))
+    result: Tensor = _Layer.apply(*learned, launch, update, needs_gradients(learned))
     return result
 
 
@@ -353,13 +344,12 @@ class _Layer(torch.autograd.Function):
         norm_bias: Tensor | None,
         launch: Launch,
         update: Update,
-        dtype: torch.dtype,
         keep: bool,
     ) -> Tensor:
         sent = state.contiguous(), weight.contiguous(), contiguous(boundary), contiguous(edge_weight)
         out, degree, ties = launch.forward(*sent, keep_ties=keep)
         parameters = Parameters(received_weight.contiguous(), own_weight, own_bias, norm_weight, norm_bias)
-        result, before_norm = update.forward(parameters, sent[0], out, degree, dtype, keep=keep)
+        result, before_norm = update.forward(parameters, sent[0], out, degree, keep=keep)
         ctx.launch, ctx.update = launch, update
         ctx.save_for_backward(*sent, out, degree, ties, before_norm, *parameters)
         return result
@@ -377,7 +367,7 @@ class _Layer(torch.autograd.Function):
             with second_stream:  # it reads long tables, while aggregation gathers
                 to_parameters = update.backward_of_parameters(parameters, rows, state, out, degree)
             gradients = launch.backward(Values(rows.to_received, *aggregated), onto=rows.to_state)
-        return *like_inputs(gradients, aggregated), *to_parameters, None, None, None, None
+        return *like_inputs(gradients, aggregated), *to_parameters, None, None, None
 
 
 _NAMES = ("sum", "mean", "max", "min", "std")

@@ -21,15 +21,12 @@ def _smaller(one, other):
 
 
 @triton.jit
-def _composed(state, state_other, weight, weight_other, is_real, MESSAGE: tl.constexpr):
-    """Messages; `_other` are the columns of the other half, read for rotate alone."""
+def _composed(state, weight, MESSAGE: tl.constexpr):
+    """Messages: products (distmult) or sums (transe)."""
     if MESSAGE == 0:
         return state * weight
-    elif MESSAGE == 1:
-        return state + weight
     else:
-        turned = state * weight - state_other * weight_other
-        return tl.where(is_real, turned, state_other * weight + state * weight_other)
+        return state + weight
 
 
 @triton.jit
@@ -44,21 +41,14 @@ def _members_of(edge, source, edge_views, view, num_sources, HAS_VIEW: tl.conste
 
 
 @triton.jit
-def _rows(
-    state, weight, source, weight_place, member, columns, other_columns, column_ok, dim, MESSAGE: tl.constexpr
-):
-    """States and relation weights [E, D] of edges, and for rotate those of the columns of the other half."""
+def _rows(state, weight, source, weight_place, member, columns, column_ok, dim):
+    """States and relation weights [E, D] of edges."""
     ok = member[:, None] & column_ok[None, :]
     place = state + source.to(tl.int64)[:, None] * dim
     weight_row = weight + weight_place[:, None]
     sent = tl.load(place + columns[None, :], mask=ok, other=0.0).to(tl.float32)
     along = tl.load(weight_row + columns[None, :], mask=ok, other=0.0).to(tl.float32)
-    sent_other = sent
-    along_other = along
-    if MESSAGE == 2:
-        sent_other = tl.load(place + other_columns[None, :], mask=ok, other=0.0).to(tl.float32)
-        along_other = tl.load(weight_row + other_columns[None, :], mask=ok, other=0.0).to(tl.float32)
-    return sent, sent_other, along, along_other, ok
+    return sent, along, ok
 
 
 @triton.jit
@@ -89,32 +79,11 @@ def _absorbed(
 
 @triton.jit
 def _shares(back, sent, along, MESSAGE: tl.constexpr):
-    """What the state and the weight of a message get of its gradient `back`; not for rotate."""
+    """What the state and the weight of a message get of its gradient `back`."""
     if MESSAGE == 0:
         return back * along, back * sent
     else:
         return back, back
-
-
-@triton.jit
-def _send_back(
-    back, sent, sent_other, along, along_other, is_real, at_state, at_weight, columns, other_columns, ok,
-    MESSAGE: tl.constexpr,
-):  # fmt: skip
-    """Adds the gradients `back` [E, D] of messages to the states and weights that they were made of, atomically."""
-    if MESSAGE != 2:
-        to_state, to_weight = _shares(back, sent, along, MESSAGE)
-        tl.atomic_add(at_state + columns[None, :], to_state, mask=ok, sem="relaxed")
-        tl.atomic_add(at_weight + columns[None, :], to_weight, mask=ok, sem="relaxed")
-    else:
-        to_state = back * tl.where(is_real, along, along_other)
-        to_state_other = back * tl.where(is_real, -along_other, along)
-        to_weight = back * tl.where(is_real, sent, sent_other)
-        to_weight_other = back * tl.where(is_real, -sent_other, sent)
-        tl.atomic_add(at_state + columns[None, :], to_state, mask=ok, sem="relaxed")
-        tl.atomic_add(at_state + other_columns[None, :], to_state_other, mask=ok, sem="relaxed")
-        tl.atomic_add(at_weight + columns[None, :], to_weight, mask=ok, sem="relaxed")
-        tl.atomic_add(at_weight + other_columns[None, :], to_weight_other, mask=ok, sem="relaxed")
 
 
 @triton.jit
@@ -199,7 +168,6 @@ def aggregate_backward_in_order(
     degree,
     ties,
     grad_own,  # by source: [num_sources, dim]; by weight: [S, G, dim]
-    grad_other,  # the same, for rotate: what belongs to the columns of the other half
     grad_edge_weight,
     num_sources,
     num_targets,
@@ -231,14 +199,10 @@ def aggregate_backward_in_order(
     end = tl.load(group_start + group + 1)
     columns = tl.arange(0, D_PAD)
     column_ok = columns < dim
-    half = dim // 2
-    is_real = (columns < half)[None, None, :]
-    other_columns = tl.where(columns < half, columns + half, columns - half)
     streams = tl.arange(0, S_PAD)
     stream_ok = streams < num_streams
     views = tl.load(stream_view + streams)
     own = tl.zeros([S_PAD, BLOCK_E, D_PAD], dtype=tl.float32)
-    other = tl.zeros([S_PAD, BLOCK_E, D_PAD], dtype=tl.float32)
     first = start
     while first < end:
         slot = first + tl.arange(0, BLOCK_E)
@@ -261,17 +225,7 @@ def aggregate_backward_in_order(
             + (query * weight_query_stride + relation * dim)[None, :, None]
         )
         along = tl.load(weight_row + columns[None, None, :], mask=ok, other=0.0).to(tl.float32)
-        if MESSAGE == 2:
-            sent_other = tl.load(place + other_columns[None, :], mask=row_ok, other=0.0).to(tl.float32)[
-                None, :, :
-            ]
-            along_other = tl.load(weight_row + other_columns[None, None, :], mask=ok, other=0.0).to(
-                tl.float32
-            )
-        else:
-            sent_other = sent
-            along_other = along
-        bare = _composed(sent, sent_other, along, along_other, is_real, MESSAGE)
+        bare = _composed(sent, along, MESSAGE)
         message = bare
         if HAS_EDGE_WEIGHT:
             factor = tl.load(edge_weight + edge, mask=walked, other=0.0).to(tl.float32)[None, :, None]
@@ -293,28 +247,16 @@ def aggregate_backward_in_order(
                 share = tl.sum(tl.sum(back * bare, axis=2), axis=0)
                 tl.store(grad_edge_weight + edge, share, mask=walked)
             back = back * factor
-        if BY_SOURCE:  # what the message was made of beside what this is the gradient of
-            beside = along
-            beside_other = along_other
+        to_source, to_weight = _shares(back, sent, along, MESSAGE)
+        if BY_SOURCE:
+            own += to_source
         else:
-            beside = sent
-            beside_other = sent_other
-        if MESSAGE == 0:
-            own += back * beside
-        elif MESSAGE == 1:
-            own += back
-        else:
-            own += back * tl.where(is_real, beside, beside_other)
-            other += back * tl.where(is_real, -beside_other, beside)
+            own += to_weight
         first += BLOCK_E
     if BY_SOURCE:
         place = group * dim + columns
         tl.store(grad_own + place, tl.sum(tl.sum(own, axis=1), axis=0), mask=column_ok)
-        if MESSAGE == 2:
-            tl.store(grad_other + place, tl.sum(tl.sum(other, axis=1), axis=0), mask=column_ok)
     else:
         row = (streams.to(tl.int64) * num_groups + group)[:, None] * dim + columns[None, :]
         ok = stream_ok[:, None] & column_ok[None, :]
         tl.store(grad_own + row, tl.sum(own, axis=1), mask=ok)
-        if MESSAGE == 2:
-            tl.store(grad_other + row, tl.sum(other, axis=1), mask=ok)

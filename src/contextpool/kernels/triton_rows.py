@@ -17,7 +17,7 @@ from contextpool.kernels.triton_messages import (
     _members_of,
     _message_gradient,
     _rows,
-    _send_back,
+    _shares,
     _smaller,
 )
 
@@ -81,9 +81,6 @@ def aggregate_forward(
         return
     columns = tl.arange(0, D_PAD)
     column_ok = columns < dim
-    half = dim // 2
-    is_real = (columns < half)[None, :]
-    other_columns = tl.where(columns < half, columns + half, columns - half)
     lanes = tl.arange(0, BLOCK_E)
     first_source = tl.load(edge_source + start + lanes, mask=start + lanes < end, other=2147483647)
     first_relation = tl.load(edge_relation + start + lanes, mask=start + lanes < end, other=0)
@@ -121,19 +118,17 @@ def aggregate_forward(
                 next_relation = tl.load(edge_relation + following, mask=following < end, other=0)
                 member, bits = _members_of(edge, source, edge_views, view, num_sources, HAS_VIEW)
                 row_bits |= bits
-                sent, sent_other, along, along_other, ok = _rows(
+                sent, along, ok = _rows(
                     state,
                     weight,
                     source,
                     weight_base + relation.to(tl.int64) * dim,
                     member,
                     columns,
-                    other_columns,
                     column_ok,
                     dim,
-                    MESSAGE,
                 )
-                message = _composed(sent, sent_other, along, along_other, is_real, MESSAGE)
+                message = _composed(sent, along, MESSAGE)
                 if HAS_EDGE_WEIGHT:
                     message = (
                         message * tl.load(edge_weight + edge, mask=member, other=0.0).to(tl.float32)[:, None]
@@ -266,9 +261,6 @@ def aggregate_backward(
         return
     columns = tl.arange(0, D_PAD)
     column_ok = columns < dim
-    half = dim // 2
-    is_real = (columns < half)[None, :]
-    other_columns = tl.where(columns < half, columns + half, columns - half)
     lanes = tl.arange(0, BLOCK_E)
     first_source = tl.load(edge_source + start + lanes, mask=start + lanes < end, other=2147483647)
     first_relation = tl.load(edge_relation + start + lanes, mask=start + lanes < end, other=0)
@@ -307,10 +299,10 @@ def aggregate_backward(
                     next_relation = tl.load(edge_relation + following, mask=following < end, other=0)
                     member, _ = _members_of(edge, source, edge_views, view, num_sources, HAS_VIEW)
                     weight_place = weight_base + relation.to(tl.int64) * dim
-                    sent, sent_other, along, along_other, ok = _rows(
-                        state, weight, source, weight_place, member, columns, other_columns, column_ok, dim, MESSAGE
+                    sent, along, ok = _rows(
+                        state, weight, source, weight_place, member, columns, column_ok, dim
                     )  # fmt: skip
-                    bare = _composed(sent, sent_other, along, along_other, is_real, MESSAGE)
+                    bare = _composed(sent, along, MESSAGE)
                     message = bare
                     if HAS_EDGE_WEIGHT:
                         factor = tl.load(edge_weight + edge, mask=member, other=0.0).to(tl.float32)[:, None]
@@ -326,10 +318,9 @@ def aggregate_backward(
                         back = back * factor
                     at_state = grad_state + source.to(tl.int64)[:, None] * dim
                     at_weight = grad_weight + weight_place[:, None]
-                    _send_back(
-                        back, sent, sent_other, along, along_other, is_real, at_state, at_weight, columns,
-                        other_columns, ok, MESSAGE,
-                    )  # fmt: skip
+                    to_state, to_weight = _shares(back, sent, along, MESSAGE)
+                    tl.atomic_add(at_state + columns[None, :], to_state, mask=ok, sem="relaxed")
+                    tl.atomic_add(at_weight + columns[None, :], to_weight, mask=ok, sem="relaxed")
                     source = next_source
                     relation = next_relation
                     first += BLOCK_E

@@ -18,7 +18,6 @@ from contextpool.kernels.triton_messages import (
     _members_of,
     _message_gradient,
     _rows,
-    _send_back,
     _shares,
 )
 
@@ -97,9 +96,6 @@ def forward_tiles(
     last = tl.load(sizes + 1)
     columns = tl.arange(0, D_PAD)
     column_ok = columns < dim
-    half = dim // 2
-    is_real = (columns < half)[None, :]
-    other_columns = tl.where(columns < half, columns + half, columns - half)
     tile = tl.program_id(0)
     while tile * BLOCK_T < last:
         target, start, end, query, taken = _tile(order, tile, row_start, node_query, last, longest, BLOCK_T)
@@ -133,11 +129,10 @@ def forward_tiles(
         while step < steps:
             next_source, next_relation = _edge(edge_source, edge_relation, edge + 1, end)
             member, _ = _members_of(edge, source, edge_views, view, num_sources, HAS_VIEW)
-            sent, sent_other, along, along_other, ok = _rows(
-                state, weight, source, along_query + relation.to(tl.int64) * dim, member, columns,
-                other_columns, column_ok, dim, MESSAGE,
+            sent, along, ok = _rows(
+                state, weight, source, along_query + relation.to(tl.int64) * dim, member, columns, column_ok, dim
             )  # fmt: skip
-            message = _composed(sent, sent_other, along, along_other, is_real, MESSAGE)
+            message = _composed(sent, along, MESSAGE)
             if HAS_EDGE_WEIGHT:
                 factor = tl.load(edge_weight + edge, mask=member, other=0.0).to(tl.float32)
                 message = message * factor[:, None]
@@ -219,7 +214,7 @@ def backward_tiles(
     D_PAD: tl.constexpr,
 ):
     """Adds to what the edges of the targets read, atomically; where edges of one relation follow one another, to its
-    weight once, unless messages are turned.
+    weight once.
     """
     stream = tl.program_id(1).to(tl.int64)
     view = tl.load(stream_view + stream)
@@ -227,9 +222,6 @@ def backward_tiles(
     last = tl.load(sizes + 1)
     columns = tl.arange(0, D_PAD)
     column_ok = columns < dim
-    half = dim // 2
-    is_real = (columns < half)[None, :]
-    other_columns = tl.where(columns < half, columns + half, columns - half)
     tile = tl.program_id(0)
     while tile * BLOCK_T < last:
         target, start, end, query, taken = _tile(order, tile, row_start, node_query, last, longest, BLOCK_T)
@@ -268,10 +260,10 @@ def backward_tiles(
                 next_source, next_relation = _edge(edge_source, edge_relation, edge + 1, end)
                 member, _ = _members_of(edge, source, edge_views, view, num_sources, HAS_VIEW)
                 along_place = along_query + relation.to(tl.int64) * dim
-                sent, sent_other, along, along_other, ok = _rows(
-                    state, weight, source, along_place, member, columns, other_columns, column_ok, dim, MESSAGE
+                sent, along, ok = _rows(
+                    state, weight, source, along_place, member, columns, column_ok, dim
                 )  # fmt: skip
-                bare = _composed(sent, sent_other, along, along_other, is_real, MESSAGE)
+                bare = _composed(sent, along, MESSAGE)
                 message = bare
                 if HAS_EDGE_WEIGHT:
                     factor = tl.load(edge_weight + edge, mask=member, other=0.0).to(tl.float32)[:, None]
@@ -285,22 +277,15 @@ def backward_tiles(
                     tl.atomic_add(grad_edge_weight + edge, share, mask=member, sem="relaxed")
                     back = back * factor
                 at_state = grad_state + source.to(tl.int64)[:, None] * dim
-                if MESSAGE == 2:
-                    _send_back(
-                        back, sent, sent_other, along, along_other, is_real, at_state,
-                        grad_weight + along_place[:, None], columns, other_columns, ok, MESSAGE,
-                    )  # fmt: skip
-                else:
-                    to_state, to_weight = _shares(back, sent, along, MESSAGE)
-                    tl.atomic_add(at_state + columns[None, :], to_state, mask=ok, sem="relaxed")
-                    ends = member & (relation != run_relation)
-                    _add_run(grad_weight, run, along_query, run_relation, ends, columns, column_ok, dim)
-                    run = tl.where(ends[:, None], 0.0, run) + to_weight
-                    run_relation = tl.where(member, relation, run_relation)
+                to_state, to_weight = _shares(back, sent, along, MESSAGE)
+                tl.atomic_add(at_state + columns[None, :], to_state, mask=ok, sem="relaxed")
+                ends = member & (relation != run_relation)
+                _add_run(grad_weight, run, along_query, run_relation, ends, columns, column_ok, dim)
+                run = tl.where(ends[:, None], 0.0, run) + to_weight
+                run_relation = tl.where(member, relation, run_relation)
                 source = next_source
                 relation = next_relation
                 edge += 1
                 step += 1
-            if MESSAGE != 2:
-                _add_run(grad_weight, run, along_query, run_relation, taken, columns, column_ok, dim)
+            _add_run(grad_weight, run, along_query, run_relation, taken, columns, column_ok, dim)
         tile += tl.num_programs(0)

@@ -393,7 +393,6 @@ class Update:
         state: Tensor,
         received: Tensor,
         degree: Tensor,
-        dtype: torch.dtype,
         *,
         keep: bool,
     ) -> tuple[Tensor, Tensor]:
@@ -401,7 +400,7 @@ class Update:
         matrices, own, own_bias, norm, norm_bias = parameters
         num_rows, dim = self.num_rows, self.dim
         update = torch.empty(num_rows if keep else 0, dim, dtype=torch.float32, device=state.device)
-        result = torch.empty(num_rows, dim, dtype=dtype, device=state.device)
+        result = torch.empty(num_rows, dim, dtype=torch.float32, device=state.device)
         if not num_rows:
             return result, update
         tiling = FORWARD if dim <= 32 else FORWARD_WIDE

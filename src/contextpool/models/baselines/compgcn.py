@@ -17,7 +17,7 @@ from contextpool.context.config import ContextConfig
 from contextpool.errors import ConfigError
 from contextpool.graph.relations import inverse
 from contextpool.kernels.hop import Hop
-from contextpool.kernels.interface import FULL, Message, Stream, aggregate
+from contextpool.kernels.interface import FULL, Stream, aggregate
 from contextpool.models.base import LinkPredictor, padded, scatter_scores
 from contextpool.models.streams import edge_gate
 from contextpool.pool.batch import QueryBatch
@@ -164,14 +164,14 @@ def received(
     """
     sent = _as_sent(state, hop, normalization)
     if composition == "mult":
-        sums = _sums(sent, relation, hop, "distmult")
+        sums = _sums(sent, relation, hop)
     elif composition == "sub":
-        states = _sums(sent, torch.ones_like(relation), hop, "distmult")
+        states = _sums(sent, torch.ones_like(relation), hop)
         ones = _as_sent(torch.ones_like(state), hop, normalization)
-        relations = _sums(ones, relation, hop, "distmult")
+        relations = _sums(ones, relation, hop)
         sums = [one - other for one, other in zip(states, relations, strict=True)]
     else:
-        spectra = _sums(_spectrum(sent, conjugate=True), _spectrum(relation), hop, "rotate")
+        spectra = _complex_sums(_spectrum(sent, conjugate=True), _spectrum(relation), hop)
         sums = [_from_spectrum(spectrum, state.size(1)) for spectrum in spectra]
     if normalization == "sum":
         return sums[0], sums[1]
@@ -203,13 +203,23 @@ def composed(state: Tensor, relation: Tensor, composition: Composition) -> Tenso
     return correlation
 
 
-def _sums(state: Tensor, relation: Tensor, hop: Hop, message: Message) -> list[Tensor]:
-    """[M + 1, D] sums over the edges of forward relations, and over those of inverse ones."""
+def _sums(state: Tensor, relation: Tensor, hop: Hop) -> list[Tensor]:
+    """[M + 1, D] products, summed over the edges of forward relations, and over those of inverse ones."""
     forward = (torch.arange(len(relation), device=relation.device) < len(relation) // 2)[:, None]
     streams = [Stream(FULL, relation * forward), Stream(FULL, relation * ~forward)]
     source, weight = state[: hop.num_sources], edge_gate(None, hop)
-    totals, _ = aggregate(hop, source, streams, message=message, reductions=("sum",), edge_weight=weight)
+    totals, _ = aggregate(hop, source, streams, message="distmult", reductions=("sum",), edge_weight=weight)
     return [padded(total[:, 0], len(state)) for total in totals]
+
+
+def _complex_sums(state: Tensor, relation: Tensor, hop: Hop) -> list[Tensor]:
+    """`_sums` of products of complex numbers, the real halves of rows first: two sums of real products."""
+    by_real, by_imaginary = (_sums(state, part.repeat(1, 2), hop) for part in relation.chunk(2, dim=1))
+    totals = []
+    for one, other in zip(by_real, by_imaginary, strict=True):
+        real, imaginary = other.chunk(2, dim=1)
+        totals.append(one + torch.cat([-imaginary, real], dim=1))
+    return totals
 
 
 def _spectrum(vectors: Tensor, conjugate: bool = False) -> Tensor:
