@@ -27,7 +27,7 @@ demo: $(STAMP)  ## the whole story on the embedded graph
 
 test: $(STAMP) browser  ## the test suite
 	@echo "==> running the tests on $(WORKERS) workers"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not soak"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not soak"
 
 browser:  ## Chromium for the test of the page, where it is missing and can be installed
 	@for one in chromium chromium-browser google-chrome; do command -v $$one >/dev/null && exit 0; done; \
@@ -56,7 +56,7 @@ bench-large: $(STAMP)  ## 10^8 triples mined on disk; needs 3 GB of disk, TEMP=f
 # Spark is tested and measured where it is: Java 17 or newer, and $(BIN)/pip install -c constraints.txt -e '.[spark]'
 soak: $(STAMP) browser  ## the long amounts of the tests
 	@echo "==> running the long tests"
-	@OMP_NUM_THREADS=1 CONTEXTPOOL_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS)
+	@OMP_NUM_THREADS=1 CONTEXTPOOL_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 docs: $(STAMP)  ## the documentation as a site, in site/; a warning is an error
 	@echo "==> building site/"
