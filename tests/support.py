@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import random
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -30,6 +32,20 @@ def amount(in_ci: int, in_soak: int) -> int:
 def context_with(**uses: Any) -> ContextConfig:
     """The paper's context, changed: what is not named is not used, but for its two views."""
     return replace(PRESETS["paper"], **uses)
+
+
+def combinations(*values: Sequence[Any], whole: bool = SOAK) -> list[tuple[Any, ...]]:
+    """The product of the values of several parameters; in CI a part of it, in which any two values of two
+    parameters still meet.
+    """
+    product = list(itertools.product(*map(enumerate, values)))
+    places = list(itertools.combinations(range(len(values)), 2))
+    pairs = [{(here, one[here][0], there, one[there][0]) for here, there in places} for one in product]
+    missing, chosen = set[Any]().union(*pairs), []
+    while missing and not whole:
+        chosen.append(max(range(len(product)), key=lambda number: len(pairs[number] & missing)))
+        missing -= pairs[chosen[-1]]
+    return [tuple(value for _, value in product[number]) for number in chosen or range(len(product))]
 
 
 def script_module(name: str) -> ModuleType:

@@ -14,9 +14,16 @@ import pytest
 
 from command_line import run
 from contextpool.cli.launch import threads_each, without_nproc
+from lab_small import family_folder
 
-TINY = ("train", "world", "--set", "train.epochs=1", "--set", "train.batch_size=512", "--set", "model.dim=4")
+SMALL = ("train.epochs=1", "train.batch_size=512", "model.dim=4", "model.layers=2")
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> list[str]:
+    """A training of a second."""
+    return ["train", family_folder(tmp_path), *(word for one in SMALL for word in ("--set", one))]
 
 
 def started(*command: str) -> subprocess.Popen[str]:
@@ -42,9 +49,9 @@ def children_of(process: int) -> list[int]:
     return sorted(found)
 
 
-def test_two_processes_print_one_report_and_leave_one_run(tmp_path: Path) -> None:
+def test_two_processes_print_one_report_and_leave_one_run(tiny: list[str], tmp_path: Path) -> None:
     output = tmp_path / "run"
-    ran = started("contextpool", *TINY, "--nproc", "2", "--json", "-o", str(output))
+    ran = started("contextpool", *tiny, "--nproc", "2", "--json", "-o", str(output))
     out, err = ran.communicate(timeout=300)
     assert ran.returncode == 0, err
     assert json.loads(out)["model"]["num_queries"] > 0
@@ -53,22 +60,22 @@ def test_two_processes_print_one_report_and_leave_one_run(tmp_path: Path) -> Non
 
 
 @pytest.mark.soak
-def test_torchrun_starts_it_too(tmp_path: Path) -> None:
+def test_torchrun_starts_it_too(tiny: list[str], tmp_path: Path) -> None:
     torchrun = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "contextpool")
-    ran = started(*torchrun, *TINY, "--json", "-o", str(tmp_path / "run"))
+    ran = started(*torchrun, *tiny, "--json", "-o", str(tmp_path / "run"))
     out, err = ran.communicate(timeout=300)
     assert ran.returncode == 0, err
     assert json.loads(out)["model"]["num_queries"] > 0
 
 
-def test_a_killed_process_ends_all_and_is_named(tmp_path: Path) -> None:
+def test_a_killed_process_ends_all_and_is_named(tiny: list[str], tmp_path: Path) -> None:
     output = tmp_path / "run"
-    long = [*TINY, "--set", "train.epochs=1000", "--set", "train.patience=0"]
+    long = [*tiny, "--set", "train.epochs=1000000", "--set", "train.patience=0"]
     ran = started("contextpool", *long, "--nproc", "2", "-o", str(output))
     deadline = time.monotonic() + 240
     while not (output / "checkpoints" / "last.safetensors").exists() and time.monotonic() < deadline:
         assert ran.poll() is None, ran.communicate()
-        time.sleep(0.2)
+        time.sleep(0.05)
     second = children_of(ran.pid)[1]
     os.kill(second, signal.SIGKILL)
     _, err = ran.communicate(timeout=120)

@@ -75,7 +75,7 @@ label_sets = st.frozensets(st.sampled_from(TRICKY), max_size=8)
 # ---- against the twin -------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=amount(500, 20_000))
+@settings(max_examples=amount(150, 20_000))
 @given(
     graphs, st.sampled_from(THRESHOLDS), st.sampled_from(SIZES), st.lists(label_sets, min_size=1, max_size=3)
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("torch_geometric", reason="the pyg extra is not installed")
@@ -23,8 +23,9 @@ from contextpool.interop.pyg import ContextPooling, ContextSelection
 from contextpool.interop.pyg_data import InverseEdges
 from learning_worlds import without_fact
 from pool.literal import literal_pool, select_by_mask
-from support import Triple, random_triples, relation_sets_of
+from support import Triple, amount, random_triples, relation_sets_of
 
+EXAMPLES = amount(30, 2_000)
 FAMILY = [
     ("ann", "works_in", "bern"),
     ("ann", "speaks", "german"),
@@ -99,6 +100,7 @@ def test_the_results_are_pyg_s_own() -> None:
     assert states.shape == (picked.num_clusters, 3)
 
 
+@settings(max_examples=EXAMPLES)
 @given(
     seed=st.integers(0, 10_000),
     hops=st.integers(1, 3),
@@ -141,6 +143,7 @@ def _hops(picked: ContextSelection, query: int) -> list[int]:
     return picked.edge_hop[picked.query_index[picked.pooled_edge_index[0]] == query].tolist()
 
 
+@settings(max_examples=EXAMPLES)
 @given(seed=st.integers(0, 10_000), inverse=st.sampled_from(["offset", "none"]), turned=st.booleans())
 def test_a_hidden_edge_never_existed_not_even_for_the_counts(
     seed: int, inverse: InverseEdges, turned: bool
@@ -159,6 +162,7 @@ def test_a_hidden_edge_never_existed_not_even_for_the_counts(
     )
 
 
+@settings(max_examples=EXAMPLES)
 @given(seed=st.integers(0, 10_000), hides=st.booleans())
 def test_weights_say_how_much_a_node_looks_like_an_answer(seed: int, hides: bool) -> None:
     """By plain sets: of the entities having y, how many does the relation point to; the best y of a node counts."""

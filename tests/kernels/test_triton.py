@@ -19,7 +19,7 @@ from support import amount
 pytestmark = needs_triton
 PNA = ("mean", "max", "min", "std")
 DIRECTED, DIM = 6, 8
-CASES = amount(4, 100)
+CASES = amount(3, 100)
 
 
 def on_device(hop: Hop) -> Hop:

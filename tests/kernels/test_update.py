@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import pytest
@@ -14,11 +13,13 @@ from contextpool.kernels.reference import UpdateWeights, update_states
 from kernels.poison import no_quiet_memory as no_quiet_memory
 from kernels.triton_here import DEVICE, INTERPRETED, needs_triton
 from learning_worlds import one_thread as one_thread
+from support import SOAK, combinations
 
 ROWS, SOURCES = 75, 50
+CHOICES = ((1, 3), (1, 4), (1, 3), ("norm", "no norm"), ("short cut", "none"))
 OPTIONS = [
     pytest.param(*options, id="-".join(map(str, options)))
-    for options in itertools.product((1, 3), (1, 4), (1, 3), ("norm", "no norm"), ("short cut", "none"))
+    for options in combinations(*CHOICES, whole=SOAK or not INTERPRETED)
 ]
 
 

@@ -16,7 +16,6 @@ from lab.jobs import read_lines
 from lab.measure import FIRST, Task, measure, run_folder, seconds_of
 from lab.recipes import Cell, Key
 from lab.run import (
-    Grid,
     Queue,
     Watcher,
     expected_seconds,
@@ -37,12 +36,13 @@ def settled(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_line_has_the_figures_of_train_and_evaluate(tmp_path: Path) -> None:
-    (cell,) = Grid(("world",), ("nbfnet+cp",), seeds=(3,), changes=QUICK).cells()
+    folder = family_folder(tmp_path)
+    (cell,) = quick_grid(folder, models=("nbfnet+cp",), seeds=(3,)).cells()
     found = measure(Task(cell), lambda told: None)
     experiment.run_recipe(cell.recipe, seed=3, output=tmp_path / "run")
     predictor = experiment.load(tmp_path / "run")
     for protocol, figures in (("P1", found), ("P2", found["p2"])):
-        report = experiment.compare_with_references(predictor, "world", protocol=protocol)["model"]  # type: ignore[arg-type]
+        report = experiment.compare_with_references(predictor, folder, protocol=protocol)["model"]  # type: ignore[arg-type]
         for name, value in report.realistic.to_dict().items():
             assert figures[name] == value, (protocol, name)
         for rule in ("optimistic", "pessimistic"):

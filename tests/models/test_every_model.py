@@ -90,14 +90,14 @@ def test_neither_batch_size_nor_order_changes_a_score(name: str, context: Contex
 
 
 @IN_CONTEXT
-@pytest.mark.parametrize("keep_order", [True, False])
 def test_renaming_entities_permutes_scores_and_changes_nothing_else(
-    name: str, context: ContextConfig | None, keep_order: bool
+    name: str, context: ContextConfig | None
 ) -> None:
+    """Also where the new names keep the order of the old ones."""
     for seed in range(CASES):
         graph = random_graph(seed)
         names = [f"x{number:02}" for number in range(graph.num_entities)]
-        if not keep_order:
+        if seed != 1:
             random.Random(seed).shuffle(names)
         renamed = dict(zip(graph.entities, names, strict=True))
         facts = [(renamed[head], relation, renamed[tail]) for head, relation, tail in graph.triples]

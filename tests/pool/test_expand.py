@@ -28,7 +28,7 @@ from pool.literal import (
 )
 from support import amount
 
-CASES = amount(256, 4_000)
+CASES = amount(128, 4_000)
 
 
 def run(case: Case, graph: Graph | None = None) -> PooledBatch:

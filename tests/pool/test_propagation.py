@@ -21,7 +21,7 @@ from learning_worlds import one_thread as one_thread
 from pool.literal import Case, Triple, literal_reach, random_case, visible_edges
 from support import amount
 
-CASES = amount(150, 3_000)
+CASES = amount(60, 3_000)
 QueryEdge = tuple[int, Triple]
 """A query's number and an edge as labels."""
 

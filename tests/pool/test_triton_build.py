@@ -22,7 +22,7 @@ from learning_worlds import one_thread as one_thread
 from support import amount, context_with
 
 pytestmark = needs_triton
-CASES = amount(3, 60)
+CASES = amount(2, 60)
 NEAR = (ViewConfig(0.49, 0.0), ViewConfig(0.0, 0.32))
 """Thresholds just below frequent ratios: one fact decides often."""
 

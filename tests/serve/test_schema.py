@@ -35,7 +35,7 @@ def test_nothing_breaks_and_everything_is_as_described(server: Running, tmp_path
             "--seed",
             "1",
         ),
-        *("--phases", "examples,coverage,fuzzing", "--max-examples", str(amount(100, 1000)), "--no-color"),
+        *("--phases", "examples,coverage,fuzzing", "--max-examples", str(amount(25, 1000)), "--no-color"),
     ]
     ran = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=7200)
     assert ran.returncode == 0, ran.stdout[-8000:] + ran.stderr[-2000:]

@@ -94,7 +94,7 @@ def test_no_file_is_opened_whatever_a_request_says(world_run: Path, tmp_path: Pa
         warm_up(connection)
         arm(server, log)
         count = 0
-        for text in climbing(secret, amount(500, 5000)):
+        for text in climbing(secret, amount(150, 5000)):
             places = list(requests(text))
             for method, address, body in places if count < 500 else random.Random(count).sample(places, 4):
                 status, answer = send(connection, method, address, body)

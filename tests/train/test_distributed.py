@@ -23,9 +23,10 @@ from contextpool.train.queries import TrainingQueries
 from contextpool.train.run_folder import RunFolder
 from learning_worlds import family_dataset, new_model, run_contents
 from learning_worlds import one_thread as one_thread
+from support import SOAK
 from train.together import PIECES, RECIPES, Stopped, do_everything, go_on, stop_in_second_epoch
 
-SIZES = (2, 3)
+SIZES = (2, 3) if SOAK else (3,)
 SAME_FILES = ("model.safetensors", "metrics.json", "checkpoints/best.safetensors")
 
 

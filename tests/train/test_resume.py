@@ -100,7 +100,7 @@ def killer() -> Iterator[KilledTrainings]:
         yield process
 
 
-@pytest.mark.parametrize("seed", range(amount(6, 200)))
+@pytest.mark.parametrize("seed", range(amount(3, 200)))
 def test_a_training_killed_three_times_writes_the_bytes_of_the_unbroken_one(
     seed: int, tmp_path: Path, killer: KilledTrainings, unbroken: Callable[[str], dict[str, bytes]]
 ) -> None:
