@@ -37,15 +37,23 @@ from support import amount
 CASES = amount(3, 100)
 LEAKS = amount(2, 100)
 MODELS = pytest.mark.parametrize("name", model_names())
-IN_CONTEXT = pytest.mark.parametrize(
-    ("name", "context"),
-    [
-        pytest.param(name, context, id=f"{name}-{way}")
-        for name in model_names()
-        for way, context in CONTEXTS.items()
-        if context is None or model_class(name).takes_context
-    ],
-)
+
+
+def in_context(*, but: str = "") -> pytest.MarkDecorator:
+    """Every model with every way of using context that it takes, except one."""
+    return pytest.mark.parametrize(
+        ("name", "context"),
+        [
+            pytest.param(name, context, id=f"{name}-{way}")
+            for name in model_names()
+            for way, context in CONTEXTS.items()
+            if way != but and (context is None or model_class(name).takes_context)
+        ],
+    )
+
+
+IN_CONTEXT = in_context()
+TRAINED_ON_FACTS = in_context(but="families")  # which tests/test_leaks.py shows to be refused
 
 
 def scores_on(
@@ -148,7 +156,7 @@ def test_a_model_answers_on_entities_it_has_never_seen(name: str, context: Conte
 # no query sees its answer
 
 
-@IN_CONTEXT
+@TRAINED_ON_FACTS
 def test_hiding_a_fact_gives_the_scores_of_the_graph_that_never_held_it(
     name: str, context: ContextConfig | None
 ) -> None:
