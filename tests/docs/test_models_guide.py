@@ -18,13 +18,16 @@ CODE = re.findall(
     r"```python\n(.*?)```", (REPOSITORY / "docs" / "models.md").read_text("utf-8"), flags=re.DOTALL
 )
 
+QUICK = '"epochs": 1, "batch_size": 256, "lr": 0.02, "warmup_steps": 5'
+"""An epoch of few steps, which have to be large ones."""
+
 
 def test_the_model_runs_and_beats_a_constant(capsys):
     code = CODE[0]
     module = types.ModuleType("own_model_page")
     sys.modules["own_model_page"] = module
     exec(
-        compile(code.replace('"epochs": 1', '"epochs": 1, "batch_size": 256'), "models.md", "exec"),
+        compile(code.replace('"epochs": 1', QUICK), "models.md", "exec"),
         module.__dict__,
     )
     found = re.search(r"mrr ([0-9.]+)", capsys.readouterr().out)
