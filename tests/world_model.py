@@ -15,7 +15,8 @@ from contextpool.triples.dataset import Dataset
 
 SETTINGS = {"dim": 8, "layers": 3}
 TRAIN = {"epochs": 1, "batch_size": 64, "lr": 0.01, "warmup_steps": 10}
-CONTEXT = {"views": [], "gate": True, "arrive": True}
+CONTEXT = {"gate": True, "arrive": True, "arrive_features": False, "arrive_walk": False}
+"""Without what reads the whole graph, so that the run can also be asked with a cap."""
 
 
 @pytest.fixture(scope="session")

@@ -149,22 +149,6 @@ def test_a_world_done_by_hand() -> None:
     assert (degree.tolist(), degree_in_view.tolist()) == ([0, 2], [0, 1])
 
 
-def test_half_precision_messages_meet_a_boundary_of_full_precision() -> None:
-    """As under autocast: the sum is taken in the wider type."""
-    hop = one_number_hop(2)
-    state, weight = torch.tensor([[1.0], [2.0]]).bfloat16(), torch.ones(1, 1).bfloat16()
-    ([result], _) = aggregate(
-        hop,
-        state,
-        [Stream(FULL, weight)],
-        message="distmult",
-        reductions=REDUCTIONS,  # type: ignore[arg-type]
-        boundary=torch.tensor([[1 + 2**-12], [0.0]]),
-    )
-    assert result.dtype == torch.float32
-    assert result[0, :4, 0].tolist() == pytest.approx([4 + 2**-12, (4 + 2**-12) / 3, 2, 1], abs=1e-6)
-
-
 def test_unknown_names_are_refused_with_the_known_ones() -> None:
     hop, state = one_number_hop(1), torch.ones(1, 1)
     stream = [Stream(FULL, torch.ones(1, 1))]

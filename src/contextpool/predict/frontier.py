@@ -112,7 +112,8 @@ class Frontier:
             read = "arrive_walk" if context.arrive_walk else "arrive_features"
             raise ConfigError(
                 f"this model reads what is known of candidates over the whole graph (context.{read}), which a walk "
-                "with a cap does not see. Leave out cap, or use a model without it."
+                "with a cap, as on a mapped graph, does not see. Ask the graph's own file without --cap, or train with "
+                "--set context.arrive_walk=false --set context.arrive_features=false."
             )
         nothing = _graph_of(Vocabulary(()), predictor.relations, np.empty((0, 3), dtype=np.int64))
         return predictor.model.builder(nothing.to(predictor.device), context, statistics)
