@@ -1,6 +1,6 @@
 """Hold the paper's Table 5 (dataset statistics) against the released files, figure by figure.
 
-    python -m lab.paper_table5              the comparison as the table of docs/datasets.md
+    python -m lab.paper_table5              the comparison as the table of docs/lab/datasets.md
 
 Each row of the table gives relations, entities and triples, "training (testing)". These definitions reproduce
 all 72 figures of its Trans rows and 45 of the 72 of its Ind rows:
@@ -17,7 +17,6 @@ test of the graph in question gives any of them.
 from __future__ import annotations
 
 import argparse
-from itertools import combinations
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -147,15 +146,6 @@ def counted(data: Path) -> dict[Cell, int]:
             for column, figure in zip(COLUMNS, figures_of(triples), strict=True):
                 found[Cell(kind, name, column, side)] = figure
     return found
-
-
-def every_union(splits: dict[str, set[Triple]]) -> dict[str, Figures]:
-    """What each of the seven unions of a graph's three files holds."""
-    return {
-        " + ".join(chosen): figures_of(set().union(*(splits[split] for split in chosen)))
-        for size in (1, 2, 3)
-        for chosen in combinations(splits, size)
-    }
 
 
 def table(found: dict[Cell, int]) -> str:

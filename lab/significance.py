@@ -87,31 +87,6 @@ def wilcoxon_test(ours: Figures, theirs: Figures) -> PairedTest:
     )
 
 
-def paired_bootstrap(
-    ours: Figures, theirs: Figures, *, seed: int = 0, samples: int = 10_000, level: float = 0.95
-) -> PairedTest:
-    """Draw settings with replacement, and in each setting drawn the seeds of both systems, each on its own.
-
-    The interval is the percentiles of the mean difference; the p-value is twice the share of samples on the
-    far side of zero, the observed one counted among them.
-    """
-    mine, yours = _aligned(ours, theirs)
-    rng = np.random.default_rng(seed)
-    drawn = rng.integers(len(mine), size=(samples, len(mine)))  # [samples, S] settings
-    differences = np.empty(drawn.shape)
-    for setting in range(len(mine)):
-        here = drawn == setting
-        count = int(here.sum())
-        differences[here] = _seed_means(rng, mine[setting], count) - _seed_means(rng, yours[setting], count)
-    means = differences.mean(axis=1)  # [samples]
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2]).tolist()
-    tail = (1 + min(int((means <= 0).sum()), int((means >= 0).sum()))) / (1 + samples)
-    observed = float(setting_differences(ours, theirs).mean())
-    return PairedTest(
-        "paired bootstrap", observed, min(1.0, 2 * tail), len(mine), low=float(low), high=float(high)
-    )
-
-
 def holm_adjusted(p_values: Mapping[str, float]) -> dict[str, float]:
     """Holm's step-down correction: reject where the adjusted value is below the level for the whole family.
 
@@ -182,9 +157,3 @@ def _sign_p_value(double_ranks: npt.NDArray[np.int64], positive: int) -> float:
         share = (share + with_it) / 2
     far = np.abs(2 * np.arange(total + 1) - total) >= abs(2 * positive - total)
     return min(1.0, float(share[far].sum()))
-
-
-def _seed_means(rng: np.random.Generator, values: Floats, count: int) -> Floats:
-    """[count] means of as many seeds as there are, drawn with replacement."""
-    means: Floats = values[rng.integers(len(values), size=(count, len(values)))].mean(axis=1)
-    return means

@@ -2,7 +2,7 @@
 
     python scripts/build_catalog.py             write the catalog
     python scripts/build_catalog.py --check     write nothing; exit 1 where the files say otherwise
-    python scripts/build_catalog.py --table     the counts as the table of docs/datasets.md
+    python scripts/build_catalog.py --table     the counts as the table of docs/lab/datasets.md
 
 The data folder is the first of CONTEXTPOOL_DATA or ../shared/data that exists; --data names another. Counting
 here reads the files on its own and goes through no layout detection, so the tests can hold the two against

@@ -15,7 +15,6 @@ from contextpool.errors import DataError
 from lab.significance import (
     cluster_t_test,
     holm_adjusted,
-    paired_bootstrap,
     paired_t_test,
     setting_differences,
     wilcoxon_test,
@@ -130,37 +129,10 @@ def test_copies_within_a_cluster_add_no_evidence():
     assert paired_t_test(copied, zero).p_value < clustered.p_value / 100
 
 
-def test_the_bootstrap_sees_a_large_difference_and_no_small_one():
-    clear = paired_bootstrap(figures(0, 0.05), figures(100), seed=1)
-    assert clear.p_value == pytest.approx(2 / 10_001)
-    assert 0 < clear.low < clear.difference < clear.high
-    same = paired_bootstrap(figures(0), figures(0), seed=1)
-    assert same.difference == 0
-    assert same.low < 0 < same.high
-    assert same.p_value > 0.5
-
-
-def test_the_bootstrap_depends_on_its_seed_alone():
-    ours, theirs = figures(0, 0.002), figures(100)
-    backwards = {name: ours[name] for name in reversed(SETTINGS)}
-    assert paired_bootstrap(ours, theirs, seed=3) == paired_bootstrap(backwards, theirs, seed=3)
-    assert paired_bootstrap(ours, theirs, seed=3) != paired_bootstrap(ours, theirs, seed=4)
-
-
-def test_the_bootstrap_spreads_as_theory_says():
-    """Var of the mean of S settings drawn, plus that of the seeds within, each divided by its number."""
-    ours, theirs = figures(0, 0.0, seeds=5, spread=0.05), figures(100, seeds=5, spread=0.05)
-    test = paired_bootstrap(ours, theirs, samples=40_000)
-    between = setting_differences(ours, theirs).var() / 12
-    within = np.mean([np.var(ours[name]) / 5 + np.var(theirs[name]) / 5 for name in SETTINGS]) / 12
-    assert (test.high - test.low) / (2 * 1.96) == pytest.approx(math.sqrt(between + within), rel=0.03)
-
-
 def test_no_difference_at_all_is_no_evidence():
     same = as_settings([0.1, 0.2, 0.3])
     assert paired_t_test(same, same).p_value == 1
     assert wilcoxon_test(same, same).p_value == 1
-    assert paired_bootstrap(same, same).p_value == 1
 
 
 def test_a_constant_difference_has_an_infinite_t():
@@ -194,7 +166,7 @@ def test_wrong_figures_are_refused_by_name():
     with pytest.raises(DataError, match="at least two"):
         wilcoxon_test({"a": [1.0]}, {"a": [2.0]})
     with pytest.raises(DataError, match="'b' has figures"):
-        paired_bootstrap({"a": [1.0], "b": [math.nan]}, {"a": [1.0], "b": [1.0]})
+        paired_t_test({"a": [1.0], "b": [math.nan]}, {"a": [1.0], "b": [1.0]})
     with pytest.raises(DataError, match="'b' has figures"):
         paired_t_test({"a": [1.0], "b": []}, {"a": [1.0], "b": [1.0]})
     with pytest.raises(DataError, match="'b' is in no cluster"):

@@ -26,7 +26,6 @@ from contextpool.context.neighbors import ContextNeighbors, RelationSelector, Se
 from contextpool.graph.graph import Graph
 from contextpool.graph.relation_sets import WORD_BITS, RelationSets, Words, num_words, unpack_bits
 from contextpool.graph.relations import inverse
-from contextpool.kernels.rows import numbers_of_rows
 from contextpool.pool.hide import HiddenEdges
 from contextpool.pool.incidence import cached_per_graph, incidence_of, relation_sets_of
 
@@ -55,12 +54,6 @@ class BatchAnswers:
     """[B + 1] int64 the exceptions of query b are changed_start[b]:changed_start[b + 1]."""
     changed_pair: Tensor  # [C] int32, ascending within a query
     changed_row: Tensor  # [C] int32, instead of pair_row[changed_pair]
-
-    @property
-    def changed_keys(self) -> Tensor:
-        """[C] int64 query * P + pair, ascending."""
-        owner = numbers_of_rows(self.changed_start.diff(), len(self.changed_pair))
-        return owner * len(self.pair_row) + self.changed_pair
 
     def part(self, first: int, last: int) -> BatchAnswers:
         """The answers of queries first..last - 1, renumbered from 0."""
