@@ -37,7 +37,7 @@ class TrainingBars:
         self._running[key] = self._bars.add_task(name, total=None, state="")
 
     def update(self, key: Hashable, progress: Progress) -> None:
-        """It is so far."""
+        """Show how far a training is."""
         if key in self._running:
             mrr = "" if progress.mrr is None else f"valid MRR {progress.mrr:.3f}"
             shown = (f"epoch {progress.epoch}/{progress.epochs}", progress.shown_loss, mrr)

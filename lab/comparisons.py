@@ -135,7 +135,7 @@ def compare(
 
 
 def like_with_like(results: Results, dataset: str, model: str) -> Group | None:
-    """What counts for a model: by its validation MRR, but of variants only those of the chosen recipe with context.
+    """A model's best recipe by validation MRR; for a variant, only those of the chosen recipe with context.
 
     A variant of an older recipe would be compared by what the recipes differ in, not by what it is named for.
     """

@@ -31,7 +31,7 @@ from lab.recipes import Cell, Key, fingerprint
 MOST_HOPS = 6
 FARTHER, NEVER = f"{MOST_HOPS + 1}+", "never"
 DISTANCES = (*(str(hop) for hop in range(MOST_HOPS + 1)), FARTHER, NEVER)
-"""Hops from the head to the answer in the graph that is walked on, edges either way; `never`: no path at all."""
+"""Hops from the head to the answer in the message graph, along edges in either direction; `never` means no path."""
 SUPPORTS = ("0", "1-9", "10-99", "100-999", "1000+")
 """Facts of the query relation in the training graph."""
 
@@ -105,7 +105,7 @@ class Task:
     runs: str | None = None
     """Folder of run folders: a training that is cut off goes on there the next time."""
     commit: str | None = None
-    """Of the code, where git cannot tell."""
+    """The commit of the code, where git cannot tell."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def _dataset(name: str) -> Dataset:
 
 @lru_cache(maxsize=32)
 def _slices(name: str) -> QuerySlices:
-    """Of the evaluation queries, in the order in which reports have them."""
+    """The slices of the evaluation queries, in the order in which reports list the queries."""
     data = _dataset(name)
     return QuerySlices.of(data, in_canonical_order(data.evaluation_queries("P1")))
 

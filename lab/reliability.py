@@ -61,7 +61,7 @@ def reliability(
     batch_size: int = 64,
     device: torch.device | str | None = None,
 ) -> Reliability:
-    """Of the best `top` candidates of every query, asked in both directions, known answers left out."""
+    """Bins over the best `top` candidates of every query in both directions, without known answers."""
     check_same_numbers(queries, known)
     queries = in_canonical_order(queries)
     asked = DirectedQueries.of(queries)

@@ -78,7 +78,7 @@ def family_of(dataset: str) -> str:
 
 
 FOLDER = "trials"
-"""Of the results folder."""
+"""The subfolder of a results folder that holds the trials of searches."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class Results:
     remarks: str = ""
     """notes.md of the folder: what was tried, in a person's words."""
     searches: tuple[SearchCost, ...] = ()
-    """Of the folder's trials."""
+    """The cost of each search in the folder."""
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -216,7 +216,7 @@ class Results:
         return self._by_model.get((dataset, model), [])
 
     def chosen(self, dataset: str, models: str | Iterable[str]) -> Group | None:
-        """Of one or several models, the recipe with the highest mean validation MRR; None where there is none."""
+        """The recipe of these models with the highest mean validation MRR; None where there is none."""
         names = [models] if isinstance(models, str) else list(models)
         return choose([group for model in names for group in self.of(dataset, model)])
 

@@ -88,7 +88,7 @@ def _models(results: Results) -> list[str]:
 
 
 def _own_rows(results: Results, datasets: list[str]) -> list[str]:
-    """Of `_models`, those with a line in the setting."""
+    """The models that have a result on any of the datasets."""
     return [model for model in _models(results) if any(results.of(dataset, model) for dataset in datasets)]
 
 

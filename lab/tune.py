@@ -111,7 +111,7 @@ class SearchConfig:
     pruner: str = "none"
     """none, median or halving; only where trials are trained one at a time, in this process."""
     seed: int = 0
-    """Of the draws, of the trainings, and of the halves of a pseudo-inductive selection."""
+    """Seeds the draws, the trainings, and the split of a pseudo-inductive selection."""
 
     def header(self) -> Line:
         """The first line of the file: a search goes on only with what it was begun with."""

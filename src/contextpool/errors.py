@@ -63,7 +63,7 @@ class WrongNamesError(UnknownNameError):
     """Names that do not exist or mean several things, all of them told at once."""
 
     def __init__(self, problems: Sequence[tuple[str, str, str]], hint: str = "", shown: int = 10) -> None:
-        """`problems` are (kind, name, message); the first `shown` messages are told, the rest counted."""
+        """`problems` are (kind, name, message); the first `shown` messages are listed, the rest counted."""
         told = [message.rstrip(".") for _, _, message in problems[:shown]]
         if len(problems) > shown:
             told.append(f"and {len(problems) - shown:,} more")

@@ -60,9 +60,9 @@ class ContextConfig:
     arrive_walk: bool = True
     """Score candidates by how often a random walk from the head comes to them, too."""
     relevance_control: RelevanceControl = "none"
-    """For gate and arrive, to compare them with: "shuffled" gives every neighbor the relevance of another one."""
+    """A control for gate and arrive: "shuffled" gives every neighbor the relevance of another one."""
     control_seed: int = 0
-    """Of the shuffled relevance."""
+    """The seed of the shuffled control."""
 
     def __post_init__(self) -> None:
         if self.hops < 1:
@@ -98,7 +98,7 @@ class ContextConfig:
 
     @property
     def default_edge_dropout(self) -> float:
-        """Of training with this context: relevance and walk mass help more where a part of the facts is unseen."""
+        """The default of train.edge_dropout: relevance and walk mass help more where some facts are unseen."""
         return 0.2 if self.gate or self.arrive or self.arrive_walk else 0.0
 
 

@@ -98,7 +98,7 @@ class _Mapping:
         self._finish(num_entities, edges)
 
     def _batches(self, done: int) -> Iterator[pa.RecordBatch]:
-        """Of all files, labels as strings; `done` of the three passes are over."""
+        """The batches of all files, labels as strings; `done` of the three passes are over."""
         read = 0
         for address in self.addresses:
             for batch in batches(address, allow_empty=True):

@@ -102,7 +102,7 @@ class EvaluationReport:
     table: RankTable
     """[2T] the tail queries in the order of `queries`, then the head queries in the same order."""
     seed: int = 0
-    """Of the bootstrap intervals."""
+    """The seed of the bootstrap intervals."""
     seconds: float | None = None
     """Spent on scoring and ranking; None for a part of another report."""
 

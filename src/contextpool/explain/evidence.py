@@ -30,7 +30,7 @@ class Path:
     weight: float
     """Share of the strength of all paths that are listed, in [0, 1]."""
     strength: float
-    """What the path adds to the score: the smallest of what its edges add, as a chain is as strong as that."""
+    """What the path adds to the score: as much as its weakest edge does."""
     drop: float
     """How much the score falls when the edges of the path are taken out of the graph."""
 
@@ -46,9 +46,9 @@ class ContextRelation:
 
     relation: str
     precision: float
-    """Of the entities having it, how many have the relation asked for."""
+    """The share of entities with this relation that also have the relation asked for."""
     recall: float
-    """Of the entities having the relation asked for, how many have it."""
+    """The share of entities with the relation asked for that also have this one."""
     facts: int
     """How many facts of it the entity has that the question names."""
     gate: float | None = None

@@ -69,7 +69,7 @@ def aggregate(
 def _check_sizes(
     hop: Hop, state: Tensor, weights: Sequence[Tensor], boundary: Tensor | None, edge_weight: Tensor | None
 ) -> None:
-    """Compiled code does not look where it reads."""
+    """Refuse inputs of wrong devices or shapes: compiled code does not check bounds."""
     if state.device.type != "cpu":
         raise ConfigError(f"backend 'cpu' reads states in main memory; these are on {state.device}.")
     if len(state) < hop.num_sources:

@@ -35,7 +35,7 @@ class LaunchPlan:
         return replace(self, sizes=self.sizes[layer - 1 : layer + 1])
 
     def without_rows(self) -> LaunchPlan:
-        """For the same nodes with rows of other lengths."""
+        """A plan for the same nodes when the lengths of their rows have changed."""
         return replace(self, order=None, hubs=None)
 
 
@@ -61,7 +61,7 @@ class Hop:
     edge_scale: Tensor | None = None
     """[K] what to multiply messages with, None for nothing; explanations differentiate by it."""
     plan: LaunchPlan | None = None
-    """Of a batch that was built on the device."""
+    """Set for a batch that was built on the device."""
 
     @property
     def num_edges(self) -> int:
@@ -99,7 +99,7 @@ class Hop:
 
     @property
     def compact(self) -> Hop:
-        """`walked`; the same hop where the device alone knows what that is, and the host shall not wait for it."""
+        """`walked`, or the hop itself where only the device knows its sizes: the host must not wait for them."""
         return self if self.is_padded else self.walked
 
     @property

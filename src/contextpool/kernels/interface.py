@@ -61,7 +61,7 @@ def aggregate(
 
 
 def triton_takes(dim: int, reductions: Sequence[Reduction]) -> bool:
-    """Whether the fused layer is made for states of so many columns: powers of two, within what a processor holds."""
+    """Whether the fused layer can take states of `dim` columns: powers of two that fit a multiprocessor."""
     powers = all(size & (size - 1) == 0 for size in (dim, len(reductions)))
     has_mean = "std" not in reductions or "mean" in reductions
     return powers and has_mean and dim >= 16 and dim * len(reductions) <= MAX_LAYER_WIDTH
@@ -164,5 +164,5 @@ def node_scores(
 
 
 def _by_atomics(backend: Backend, given: Tensor) -> bool:
-    """Whether Triton's kernels run, whose backward pass adds in an order that changes; that may not be wanted."""
+    """Whether to use Triton's kernels, which add in a varying order: not where torch is set to be deterministic."""
     return chosen_backend(backend, given) == "triton" and not torch.are_deterministic_algorithms_enabled()

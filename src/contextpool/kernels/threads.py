@@ -33,7 +33,7 @@ _InThread = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 def in_threads(task: Callable[[], Result], num_threads: int) -> list[Result]:
-    """What simultaneous calls return, as many as there are threads, one of them the caller."""
+    """Call the task once in each of `num_threads` threads, the caller among them; returns all results."""
     if num_threads <= 1:
         return [task()]
     parallel = _parallel_of_torch() if os.getpid() == PROCESS else None

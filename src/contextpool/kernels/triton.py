@@ -41,16 +41,16 @@ from contextpool.kernels.triton_update import Parameters, Update
 
 MESSAGES = {"distmult": 0, "transe": 1}
 TILE = 128
-"""Elements of an [E, D] or [T, D] tile, for one warp: fewer leave room for more warps, more put more in flight."""
+"""Elements of an [E, D] or [T, D] tile of one warp: smaller tiles let more warps run, larger ones load more."""
 TILE_REGISTERS = 80
-"""A thread of such a warp may hold: with fewer more warps fit, and what does not is kept nearby."""
+"""Registers a thread of such a warp may use: fewer let more warps run, and the rest is spilled."""
 TILE_PROGRAMS = 128 * 132
 """Programs at most, 128 for each of 132 multiprocessors; program p takes the tiles p, p + TILE_PROGRAMS, ... More
 programs than run at once even out the work; too many would take long to start only to find no tile."""
 MAX_DIM = 512
 NO_LIMIT = 2**31 - 1
 Gradients = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
-"""Of state, weight, boundary and edge weight."""
+"""Gradients of state, weight, boundary and edge weight."""
 
 
 def aggregate(
@@ -161,7 +161,7 @@ class Launch:
         self.in_order = {"S_PAD": s_pad, "BLOCK_E": max(1, 512 // (s_pad * d_pad)), "num_warps": warps}
 
     def _launches(self, by_row: Any, by_tile: Any) -> Iterator[tuple[Any, Tensor, dict[str, Any]]]:
-        """(kernel with its grid, list of targets, options), each to be launched at once, on the stream of then.
+        """(kernel with its grid, list of targets, options). Launch each before taking the next: the stream changes.
 
         A warp a target; where the rows' lengths are known, tiles of targets for short rows, more warps for a long one.
         """

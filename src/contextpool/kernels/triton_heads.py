@@ -343,7 +343,7 @@ SCORE_PROGRAMS = 264
 
 
 def _rows_at_once(dim: int) -> int:
-    """Wider states leave registers for fewer."""
+    """Rows a program takes at once; wider states leave registers for fewer."""
     return 64 if dim <= 32 else 32
 
 

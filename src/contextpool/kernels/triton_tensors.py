@@ -76,5 +76,5 @@ def aside(
 
 @lru_cache(maxsize=32)
 def _side_stream(device: torch.device, of: int, priority: int) -> torch.cuda.Stream:
-    """One for each stream that it helps: another's may be recording."""
+    """A second stream for each stream `of`: one shared by several might be recording for another."""
     return torch.cuda.Stream(device, priority=priority)

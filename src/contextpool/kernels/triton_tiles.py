@@ -24,7 +24,7 @@ from contextpool.kernels.triton_messages import (
 
 @triton.jit
 def _tile(order, tile, row_start, node_query, last, longest, BLOCK_T: tl.constexpr):
-    """Targets of a tile, out of the `last` first; edges start:end of each, its query, whether it is taken."""
+    """The targets of a tile, with their edges start:end, their queries, and whether each is taken."""
     slot = tile.to(tl.int64) * BLOCK_T + tl.arange(0, BLOCK_T)
     inside = slot < last
     target = tl.load(order + slot, mask=inside, other=0).to(tl.int64)

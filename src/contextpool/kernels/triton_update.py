@@ -325,7 +325,7 @@ class Tiling(NamedTuple):
     stages: int = 1
 
     def options(self, dim: int, width: int) -> dict[str, int]:
-        """For states of `dim` columns and `width` columns received: more at once than registers hold is slow."""
+        """Launch options for states of `dim` columns and `width` columns received; a tile has to fit the registers."""
         columns = min(width, max(16, self.numbers // dim))
         return {"BLOCK": self.rows, "C": columns, "num_warps": self.warps, "num_stages": self.stages}
 
@@ -333,8 +333,8 @@ class Tiling(NamedTuple):
 FORWARD, FORWARD_WIDE = Tiling(64, 4096), Tiling(64, 2048, stages=2)
 BACKWARD = Tiling(32, 2048, warps=2, stages=2)
 WEIGHTS = Tiling(64, 4096)
-"""Products alone gain from more rows, the backward pass holds so much beside that it wants fewer. More than 32 columns
-forward gain from loads ahead."""
+"""Plain products gain from more rows at once; the backward pass holds more beside, so it takes fewer.
+Forward, states of more than 32 columns gain from loading ahead."""
 PROGRAMS = 264
 """Two for each multiprocessor of the largest cards: as many partial sums are added at the end."""
 SUMS, SUM_ROWS = 32, 64

@@ -22,7 +22,7 @@ def _mixed(value):
 
 @triton.jit
 def _kept(ok, edge, query, edge_inverse, salt, threshold):
-    """Those of the edges that are `ok` which a query does not drop."""
+    """Which of the `ok` edges a query keeps under edge dropout."""
     back = tl.load(edge_inverse + edge, mask=ok, other=0)
     fact = tl.minimum(edge, back).to(tl.int64)
     return ok & (_mixed(_mixed(fact) ^ tl.load(salt + query)) >= threshold)
@@ -30,7 +30,7 @@ def _kept(ok, edge, query, edge_inverse, salt, threshold):
 
 @triton.jit
 def _seen(ok, edge, query, hidden, edge_inverse, salt, threshold, DROPS: tl.constexpr):
-    """Those of the edges that are `ok` which a query sees: neither hidden from it nor dropped."""
+    """Which of the `ok` edges a query sees: neither hidden from it nor dropped."""
     hiding = tl.load(hidden + query)
     back = tl.load(edge_inverse + tl.maximum(hiding, 0))
     seen = ok & ((hiding < 0) | ((edge != hiding) & (edge != back)))

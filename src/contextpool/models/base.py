@@ -61,7 +61,7 @@ class LinkPredictor(nn.Module):
         return cls(graph.num_relations, config, context)
 
     def learn(self, graph: Graph, seed: int = 0) -> Iterator[Learning]:
-        """Find what is found by looking at the training graph instead of by gradient: for most models nothing.
+        """Learn from the training graph without gradients, as rule learners do; most models learn nothing this way.
 
         Says how far it is as it goes; the last word is a snapshot. All randomness comes from the seed.
         """
@@ -92,7 +92,7 @@ class LinkPredictor(nn.Module):
         return BatchBuilder(graph, self.num_layers, context, statistics, relation_graph=self.reads_relations)
 
     def allow_reflexive(self, relation: Tensor) -> None:
-        """Be told directed relations [K] by which training queries lead back to their head; most models don't care."""
+        """Called with the directed relations [K] of training queries that lead back to their head; most ignore it."""
 
     @property
     def takes_padding(self) -> bool:

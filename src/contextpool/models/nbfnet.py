@@ -20,7 +20,7 @@ from contextpool.models.streams import ContextStreams
 from contextpool.pool.batch import QueryBatch
 
 REDUCTIONS: tuple[Reduction, ...] = ("mean", "max", "min", "std")
-"""Of principal neighbourhood aggregation (PNA, Corso et al. 2020), each scaled in SCALERS ways by the degree."""
+"""Principal neighbourhood aggregation (PNA, Corso et al. 2020); each is scaled by degree in SCALERS ways."""
 SCALERS = 3
 HEAD_MARGIN = 10.0
 """How far below all other entities a query's own head scores where it cannot be the answer. In a softmax that is e^-10

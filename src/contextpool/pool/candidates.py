@@ -25,7 +25,7 @@ RAW = 7
 DEGREE_BOUNDS = (1, 3, 7, 15, 31, 63, 127, 255)
 """A candidate of degree d is in bucket floor(log2(d + 1)), at most the last one."""
 STEPS = 5
-"""Of the random walk; what the training-free scorer takes, too."""
+"""Steps of the random walk, also in the training-free scorer."""
 
 
 def best_precision(graph: Graph, counts: CountsOf, queries: QueryCounts, left_out: Tensor) -> Tensor:

@@ -132,9 +132,9 @@ class EdgeDropout:
     """How to drop in one step: fact f is gone for query b where mixed(mixed(f) ^ salts[b]) < threshold."""
 
     share: float
-    """Of the facts, expected."""
+    """The expected share of the facts that are dropped."""
     seed: int
-    """Of the step."""
+    """The seed of the training step."""
     first: int = 0
     """The number that the first query has within the step, of which this may be a share."""
 

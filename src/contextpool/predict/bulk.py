@@ -40,7 +40,7 @@ from contextpool.predict.predictor import Predictor
 from contextpool.train.files import durable_file, reason
 
 MOST_PROBLEMS = 1000
-"""Unknown names are told at once, up to here; a file with more is another graph's."""
+"""Unknown names reported together; a file with more of them belongs to another graph."""
 EVERY_PAIR = "every observed (head, relation)"
 """Stands for a file that asks (head, relation, ?) for every head and relation with an answer in the graph."""
 Progress = Callable[[int, int], None]

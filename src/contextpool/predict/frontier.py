@@ -83,7 +83,7 @@ class Frontier:
         self._order = lru_cache(maxsize=256)(self._new_order)
 
     def _statistics(self) -> Statistics | None:
-        """What the model pools with; of a mapped graph only counts, which is all that Algorithm 3 reads."""
+        """The statistics the model pools with; for a mapped graph only counts, which is all that Algorithm 3 reads."""
         own = self.predictor.statistics
         if own is None or not isinstance(self.graph, MappedGraph):
             return None if own is None else self.predictor.statistics_for(self.graph)

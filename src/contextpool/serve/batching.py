@@ -144,7 +144,7 @@ class WorkQueue(Generic[Work]):
             return batch
 
     def _is_wanted(self, job: Job[Work]) -> bool:
-        """Whether anybody still waits for it; one that comes too late is told so."""
+        """Whether anybody still waits for the job; one past its deadline is failed here."""
         if not job.result.set_running_or_notify_cancel():
             return False
         if time.monotonic() < job.deadline:

@@ -23,7 +23,7 @@ class TrainConfig:
     """AdamW's decay; with optimizer = "adam" the L2 penalty of the published codes."""
     optimizer: Literal["adamw", "adam"] = "adamw"
     schedule: Literal["cosine", "exponential"] = "cosine"
-    """Of the learning rate, after the warm-up."""
+    """How the learning rate falls after the warm-up."""
     decay: float = 0.99
     """Factor per epoch of the exponential schedule."""
     warmup_steps: int = 100

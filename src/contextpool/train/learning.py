@@ -13,7 +13,7 @@ from contextpool.train.progress import OnEvent, Outcome, Progress, tell
 from contextpool.train.run_folder import RunFolder
 
 PARTS = 1_000
-"""Steps that a progress bar is told there are."""
+"""Steps of a progress bar."""
 
 
 def learn_from_graph(

@@ -13,7 +13,7 @@ from contextpool.train.queries import TrainingQueries
 
 Loss = Literal["softmax", "bce"]
 TEMPERATURE = 0.5
-"""Of the weights that self-adversarial sampling gives to negatives."""
+"""The temperature of the weights that self-adversarial sampling gives to negatives."""
 MASKED = -1e9
 """The score of a known other answer: out of the competition, and finite."""
 

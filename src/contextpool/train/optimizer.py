@@ -35,7 +35,7 @@ def new_optimizer(model: LinkPredictor, config: TrainConfig) -> torch.optim.Opti
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Of every group, in the place that a recorded step reads."""
+    """Set the learning rate of every group, in place, so that a recorded step reads it."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(rate)

@@ -11,7 +11,7 @@ from typing import Any
 from contextpool.train.run_folder import RunFolder
 
 OnEvent = Callable[[dict[str, Any]], None]
-"""Is told each event that goes into the log of a run."""
+"""Called with each event that goes into the log of a run."""
 
 
 @dataclass

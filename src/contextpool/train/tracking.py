@@ -1,6 +1,6 @@
 """Curves of a training elsewhere than in events.jsonl: TensorBoard, MLflow, Weights & Biases. Off unless asked for.
 
-A tracker is told the run's config once, then the numbers of each epoch, or of each snapshot of what learns rules. Its
+A tracker gets the run's config once, then the numbers of each epoch, or of each snapshot of what learns rules. Its
 package is imported when it is chosen.
 It may not cost a run its result: what fails once training goes on is told on stderr, and tracking ends.
 """
@@ -172,7 +172,7 @@ def _start(tracker: Tracker, config: Mapping[str, Any]) -> None:
 
 
 class _Guarded:
-    """A tracker that is told everything until it fails."""
+    """Passes everything on to a tracker until that fails."""
 
     def __init__(self, tracker: Tracker) -> None:
         self._tracker = tracker

@@ -238,7 +238,7 @@ def sha256_of(path: Path) -> str:
 def load_dataset(
     name_or_folder: str | Path, *, on_unknown: OnUnknown = "error", tell: Tell | None = None
 ) -> Dataset:
-    """A dataset by its catalog name, from a folder, or from one graph, which is split: any source of `read_graph`.
+    """A dataset by its catalog name, from a folder, or by splitting one graph (any source of `read_graph`).
 
     A name of the catalog wins over a folder of that spelling; write `./name` or pass a Path for the folder.
     Files of a named dataset are compared with their checksums, so that a name always means the same triples.

@@ -27,7 +27,7 @@ from contextpool.models.streams import ContextStreams, edge_gate
 from contextpool.pool.batch import QueryBatch
 
 LEAST = 1e-20
-"""Added to what arrives, so that nothing has a finite logarithm."""
+"""Added to what arrives, so that the logarithm of zero is finite."""
 BEAM = 128
 """Beginnings of rules that are followed."""
 

@@ -38,10 +38,10 @@ class CompGCNConfig:
     hops: int = 3
     """How far from the head candidates and the edges that are looked at may be."""
     composition: Composition = "corr"
-    """Of a state and a relation: difference, product or circular correlation."""
+    """How a state and a relation are composed: difference, product or circular correlation."""
     normalization: Normalization = "mean"
-    """Of what is received: divided by how many messages there are, by the root of that and of how many the sender sends
-    (both directions; the authors' code counts the same one for both ends), or not at all (the layer norm follows)."""
+    """How the sum of messages is normalized: by their number; by the root of that number times what the sender sends
+    (both directions; the authors' code counts the same one for both ends); or not at all (a layer norm follows)."""
     mark_head: bool = False
     """Add the query relation's vector to the head's first state, so that states know where the question is asked."""
     incident: bool = True

@@ -213,7 +213,7 @@ class EnclosingSubgraphs:
 def enclosing_subgraphs(
     walk: Propagation, candidate: Tensor, num_hops: int, num_relations: int
 ) -> EnclosingSubgraphs:
-    """Of each candidate, a node [P] of the walk and no head, with the head of its query. The walk has 2k hops.
+    """The subgraph enclosing each candidate (a node [P] of the walk, no head) and the head of its query; 2k hops.
 
     O(edges within k hops of head and candidate) a pair.
     """

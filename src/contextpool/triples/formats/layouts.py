@@ -37,7 +37,7 @@ from contextpool.triples.store import Triples
 
 INFERENCE_SUFFIX = "_ind"
 SELECTION_SHARE = 0.1
-"""Of an ILPC folder's train.txt, held out to select on where there is no test.txt."""
+"""The share of an ILPC folder's train.txt that is held out for selection where there is no test.txt."""
 _SELECTION_SEED = 0
 
 

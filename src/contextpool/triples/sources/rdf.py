@@ -47,7 +47,7 @@ class RdfOptions:
     blank: str = "keep"
     """`drop` leaves facts out that name a blank node."""
     graph: str = "all"
-    """Of N-Quads and TriG: `all` graphs as one, the `default` graph alone, or the IRI of one."""
+    """Which graphs of N-Quads and TriG to read: `all` as one, the `default` graph alone, or one by its IRI."""
     prefixes: dict[str, str] = field(default_factory=dict)
     """Short names beside those that the file declares; they win over its own."""
     shorten: bool = True
@@ -124,7 +124,7 @@ class _Terms:
         self.entity_ids: dict[str, int] = {}
         self.relation_ids: dict[str, int] = {}
         self.datatypes: dict[str, str] = {}
-        """Of a literal's spelling: its datatype's IRI."""
+        """The datatype's IRI of each literal, by its spelling."""
         self.graphs: set[str] = set()
         self.ids: list[int] = []
         self.dropped = {"literals": 0, "blank": 0}

@@ -178,7 +178,7 @@ def _delimiter(address: Address) -> str:
 
 
 def _npy(address: Address) -> Iterator[pa.RecordBatch]:
-    """Integers [T, 3]: head, relation, tail as numbers; of other widths `columns` chooses.
+    """Integers [T, 3]: head, relation, tail as numbers. For more columns `columns` chooses three.
 
     Read in pieces rather than memory-mapped: mapped pages would count as resident memory.
     """

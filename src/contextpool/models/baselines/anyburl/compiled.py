@@ -350,7 +350,7 @@ def _entities_of_body(rule, graph, most_found, most_steps, seen, mark, found, st
 
 @numba.njit(cache=True, nogil=True)
 def _spread(rule, count):  # type: ignore[no-untyped-def]
-    """Where to begin among `count` heads and how far to go each time, so that each comes once, in mixed order."""
+    """A start and a stride that visit each of `count` heads once, in mixed order."""
     state = HEADS_SEED
     for value in rule:
         state, drawn = _next_random(state ^ np.uint64(np.int64(value) + 1))

@@ -56,7 +56,7 @@ EXPLORED = 0.1
 IDLE_ROUNDS = 30
 """Rounds without a new rule after which there is hardly anything left to find."""
 STEPS_A_PATH = 20
-"""What a path counts, in edges looked at."""
+"""The cost of sampling one path, in edges looked at."""
 ORDER_SHARE = 1e-3
 """Part of a score that is the place among the candidates; the rest is the confidence of the best rule."""
 LEVELS_AT_ONCE = 64
@@ -440,7 +440,7 @@ class AnyBURL(LinkPredictor):
         return kept[1], kept[2]
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """As many rules as were stored, whatever there are now."""
+        """Take the stored rules, however many, in place of the present ones."""
         stored = {name: state_dict.get(f"{prefix}rules_{name}") for name in RuleSet.empty().to_tensors()}
         tensors = {name: tensor for name, tensor in stored.items() if tensor is not None}
         if len(tensors) == len(stored):

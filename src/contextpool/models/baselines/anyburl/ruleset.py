@@ -101,7 +101,7 @@ class RuleSet:
 
     @classmethod
     def of_rules(cls, rules: Sequence[Rule]) -> RuleSet:
-        """Each needs its counts."""
+        """A set of these rules, each of which needs its counts."""
         found = {label for rule in rules for label in (rule.constant, rule.end) if label is not None}
         constants = tuple(sorted(found))
         number = {label: place for place, label in enumerate(constants)} | {None: NONE}
