@@ -13,16 +13,19 @@ import json
 import multiprocessing
 import os
 import signal
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from contextpool.errors import CheckpointWriteError, ContextPoolError, DataError
+
+if TYPE_CHECKING:
+    from contextpool.train.progress import Progress
 
 Line = dict[str, Any]
 
@@ -142,14 +145,22 @@ class LineFile:
         """Itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Close."""
         self.close()
+
+
+def throttled(report: Report) -> Callable[[Progress], None]:
+    """Passes on the progress of a training at each new epoch, and at most five times a second in between."""
+    told, epoch = 0.0, 0
+
+    def progress(state: Progress) -> None:
+        nonlocal told, epoch
+        if time.monotonic() - told >= 0.2 or state.epoch != epoch:
+            told, epoch = time.monotonic(), state.epoch
+            report(state)
+
+    return progress
 
 
 NextJob = Callable[[], Any]

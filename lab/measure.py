@@ -20,12 +20,12 @@ from contextpool.evaluate.metrics import RankMetrics
 from contextpool.evaluate.ranks import batch_size_for, in_canonical_order
 from contextpool.evaluate.report import EvaluationReport
 from contextpool.predict import Predictor
-from contextpool.train.progress import Progress
 from contextpool.train.run_folder import RunFolder
 from contextpool.triples.audit import components, hops_between, undirected_links
 from contextpool.triples.catalog import load_dataset
 from contextpool.triples.dataset import Dataset
 from contextpool.triples.store import Triples
+from lab.jobs import throttled
 from lab.recipes import Cell, Key, fingerprint
 
 MOST_HOPS = 6
@@ -125,7 +125,7 @@ def measure(task: Task, report: Any) -> dict[str, Any]:
     if task.device.startswith("cuda"):
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(task.device)
-    trained = _train(task, data, _throttled(report))
+    trained = _train(task, data, throttled(report))
     evaluated = _evaluate(trained.predictor, data)
     figures = evaluated.realistic.to_dict()
     machine = experiment.machine(task.device)
@@ -244,19 +244,6 @@ def seconds_of(events: Iterable[Mapping[str, Any]]) -> float:
             begun = next((known for known in (begun - 1, begun, begun + 1) if known in longest), begun)
             longest[begun] = max(longest.get(begun, 0.0), float(event["seconds"]))
     return sum(longest.values())
-
-
-def _throttled(report: Any, every: float = 0.2) -> experiment.ProgressCallback:
-    """Reports of progress, not more than some a second."""
-    told = 0.0
-
-    def tell(progress: Progress) -> None:
-        nonlocal told
-        if time.monotonic() - told >= every:
-            told = time.monotonic()
-            report(progress)
-
-    return tell
 
 
 def _evaluate(predictor: Predictor, data: Dataset) -> EvaluationReport:

@@ -62,9 +62,9 @@ def best_published(setting: str, metric: str) -> list[float]:
     return best
 
 
-def reference(name: str, metric: str = "mrr") -> list[float | None]:
-    """[12] another system's inductive figures; None where it has none."""
-    found: list[float | None] = published()["references"][name][metric]
+def reference(name: str) -> list[float | None]:
+    """[12] another system's inductive MRR; None where it has none."""
+    found: list[float | None] = published()["references"][name]["mrr"]
     return found
 
 

@@ -20,7 +20,7 @@ from contextpool import experiment
 from contextpool.errors import ConfigError, ContextPoolError, DataError, MissingExtraError
 from contextpool.experiment import fingerprint
 from contextpool.recipe import Recipe
-from lab.jobs import Finished, Line, LineFile, run_jobs
+from lab.jobs import Finished, Line, LineFile, run_jobs, throttled
 from lab.recipes import canonical, recipe_of, recipe_text
 from lab.selection import Selection, selection_dataset
 from lab.space import Space, check_space, combinations, suggested, with_drawn
@@ -41,17 +41,9 @@ def run_trial(task: Trial, report: Any) -> dict[str, Any]:
     """Train and give the validation MRR of the best epoch; reads nothing of the inference side."""
     recipe = recipe_of(task.line["settings"])
     data = selection_dataset(recipe.dataset, task.line["select"], task.line["split_seed"])
-    told, epoch = time.monotonic(), 0
-
-    def progress(state: Any) -> None:
-        nonlocal told, epoch
-        if time.monotonic() - told >= 0.2 or state.epoch != epoch:
-            told, epoch = time.monotonic(), state.epoch
-            report(state)
-
     began = time.perf_counter()
     training = experiment.Experiment(recipe, data, task.line["seed"], task.device)
-    training.fit(None, progress)
+    training.fit(None, throttled(report))
     if training.outcome is None:
         raise ConfigError(
             f"the model {recipe.model!r} has nothing to train, so there is nothing to search for."

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import sys
 from pathlib import Path
 
-from marked_page import between_marks
 from method_story import ANSWER, HEAD, HOPS, RELATION, THRESHOLDS, Relevance, Story
 from svg_canvas import BLUE, FAINT, GREEN, INK, MUTED, ORANGE, PAPER, Canvas, Point
 
@@ -254,6 +254,15 @@ PICTURES = {
     "question": draw_question, "relevance": draw_relevance, "hops": draw_hops, "streams": draw_streams,
     "arrive": draw_arrive,
 }  # fmt: skip
+
+
+def between_marks(page: str, name: str, text: str) -> str:
+    """The page with `text` between the marks of that name, each of which has to be there once."""
+    begin, end = rf"<!-- {re.escape(name)}: made by scripts/\w+\.py -->", f"<!-- end of {name} -->"
+    pattern = re.compile(f"({begin}).*?{re.escape(end)}", re.DOTALL)
+    if len(pattern.findall(page)) != 1:
+        raise ValueError(f"the marks <!-- {name}: made by ... --> and {end} have to be there once.")
+    return pattern.sub(lambda found: f"{found[1]}\n\n{text}\n\n{end}", page)
 
 
 def made(story: Story) -> dict[Path, str]:

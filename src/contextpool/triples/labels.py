@@ -73,11 +73,11 @@ class Vocabulary:
     def index(self) -> dict[str, int]:
         return {label: position for position, label in enumerate(self.labels)}
 
-    def id_of(self, label: str, hint: str = "") -> int:
+    def id_of(self, label: str) -> int:
         """The id of a label; an unknown one is an error that names the closest known labels."""
         position = self.index.get(label)
         if position is None:
-            raise UnknownNameError(self.kind, label, self.labels, hint)
+            raise UnknownNameError(self.kind, label, self.labels)
         return position
 
     def __len__(self) -> int:

@@ -27,13 +27,13 @@ class Triples:
     """[T, 3] head, relation, tail; rows sorted and distinct."""
 
     @classmethod
-    def from_labels(cls, triples: Iterable[Triple], where: str = "triples") -> Triples:
+    def from_labels(cls, triples: Iterable[Triple]) -> Triples:
         """From (head, relation, tail) labels; each is checked as the reader would check it."""
         rows = list(triples)
         for number, triple in enumerate(rows):
             if not isinstance(triple, (tuple, list)) or len(triple) != 3:
-                raise DataError(f"{where}[{number}]: {triple!r} is not a (head, relation, tail) triple.")
-            check_triple((triple[0], triple[1], triple[2]), f"{where}[{number}]")
+                raise DataError(f"triples[{number}]: {triple!r} is not a (head, relation, tail) triple.")
+            check_triple((triple[0], triple[1], triple[2]), f"triples[{number}]")
         entities = Vocabulary.of(label for head, _, tail in rows for label in (head, tail))
         relations = Vocabulary.of((relation for _, relation, _ in rows), "relation")
         ids = [(entities.index[h], relations.index[r], entities.index[t]) for h, r, t in rows]

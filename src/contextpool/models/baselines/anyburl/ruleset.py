@@ -115,10 +115,10 @@ class RuleSet:
         return cls(rows, np.ascontiguousarray(predicted), np.ascontiguousarray(support), constants)
 
     @classmethod
-    def from_lines(cls, lines: Iterable[str], relations: RelationVocabulary, where: str = "rules") -> RuleSet:
+    def from_lines(cls, lines: Iterable[str], relations: RelationVocabulary) -> RuleSet:
         """What `lines` wrote, or AnyBURL; an empty line is none, a wrong one is refused by its number."""
         rules = [
-            _read_line(line, relations, f"{where}:{number}")
+            _read_line(line, relations, f"rules:{number}")
             for number, line in enumerate(lines, start=1)
             if line.strip()
         ]
