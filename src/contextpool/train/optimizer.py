@@ -9,7 +9,6 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from contextpool.models.base import LinkPredictor
 from contextpool.train.config import TrainConfig
 
 Weights = dict[str, Tensor]
@@ -24,7 +23,7 @@ def learning_rate(config: TrainConfig, step: int, steps_per_epoch: int) -> float
     return config.lr * warm * 0.5 * (1 + math.cos(math.pi * share))
 
 
-def new_optimizer(model: LinkPredictor, config: TrainConfig) -> torch.optim.Optimizer:
+def new_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
     """AdamW or Adam; on CUDA fused, and as a recorded step needs it."""
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
     parameters = list(model.parameters())
