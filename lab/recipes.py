@@ -152,7 +152,7 @@ CONTEXT = "cp"
 STREAMS = "streams"
 """The suffix of a model with pooled streams, which the controls are made from."""
 CONTROLS = ("dup", "random", "shuffled", "complement")
-"""Suffixes of models that have the pooled streams' parameters and none of their meaning."""
+"""Suffixes of the controls: models with the parameters of pooled streams but other neighbors."""
 PARTS = ("mass", "gate", "arrive")
 """Suffixes of models with one part of the context of +cp alone."""
 BARE, WIDE, RELEVANCE_CONTROL = "bare", "wide", "shuffled-relevance"

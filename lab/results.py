@@ -118,7 +118,7 @@ def read_searches(folder: Path) -> tuple[SearchCost, ...]:
 
 
 ENOUGH_SEEDS = 3
-"""With fewer, a figure is flagged, and a recipe is chosen only where none has as many."""
+"""A figure with fewer seeds is flagged, and its recipe is chosen only where no other has enough."""
 NEEDED = ("setting", "dataset", "model", "recipe", "seed", "mrr", "hits@1", "valid_mrr")
 
 
@@ -284,7 +284,7 @@ def _checked(file: Path) -> list[Line]:
 
 MISSING = "missing"
 FEW = "†"
-"""Behind a figure with fewer seeds than it should have."""
+"""Marks a figure with too few seeds."""
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

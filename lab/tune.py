@@ -218,7 +218,7 @@ class Search:
         return len(self._queue) or None
 
     def listed(self, count: int) -> list[Line]:
-        """Lines of new trials to train elsewhere; of a grid, as many as are left."""
+        """Lines of new trials to train elsewhere; a grid gives at most what is left of it."""
         if self.budget is not None:
             count = min(count, len(self.study.get_trials(states=(self._states.WAITING,))))
         return [self.ask(listed=True)[1] for _ in range(count)]

@@ -56,9 +56,9 @@ class ContextConfig:
     arrive: bool = True
     """Score candidates by how much they look like something the query relation points to."""
     arrive_features: bool = True
-    """With arrive: also by more of what is known of them, through a small network."""
+    """With arrive: also by seven features of each candidate, through a small network."""
     arrive_walk: bool = True
-    """Score candidates by how often a random walk from the head comes to them, too."""
+    """Also score candidates by how often a random walk from the head visits them."""
     relevance_control: RelevanceControl = "none"
     """A control for gate and arrive: "shuffled" gives every neighbor the relevance of another one."""
     control_seed: int = 0

@@ -12,12 +12,12 @@ Ratios = npt.NDArray[np.float64]
 
 
 def neighborhood_precision(counts: Cooccurrence) -> Ratios:
-    """[query, neighbor] P(query | neighbor): of the entities having the neighbor, how many have the query."""
+    """[query, neighbor] P(query | neighbor): the share of entities with the neighbor that also have the query."""
     return counts.both / np.maximum(counts.support[None, :], 1)
 
 
 def neighborhood_recall(counts: Cooccurrence) -> Ratios:
-    """[query, neighbor] P(neighbor | query): of the entities having the query, how many have the neighbor."""
+    """[query, neighbor] P(neighbor | query): the share of entities with the query that also have the neighbor."""
     return counts.both / np.maximum(counts.support[:, None], 1)
 
 

@@ -1,4 +1,4 @@
-"""How good a scorer is: ranks, metrics, significance, calibration. Knows no model, only its scores."""
+"""How good a scorer is: ranks, metrics, calibration. Knows no model, only its scores."""
 
 from contextpool._callable_package import make_callable
 

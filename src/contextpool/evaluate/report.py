@@ -104,7 +104,7 @@ class EvaluationReport:
     seed: int = 0
     """The seed of the bootstrap intervals."""
     seconds: float | None = None
-    """Spent on scoring and ranking; None for a part of another report."""
+    """Seconds of scoring and ranking; None for a part of another report."""
 
     @cached_property
     def optimistic(self) -> RankMetrics:

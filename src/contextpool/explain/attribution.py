@@ -26,9 +26,9 @@ from contextpool.pool.propagation import Propagation
 STEPS = 8
 """Points of the integral (Gauss-Legendre)."""
 EDGES_AT_ONCE = 1 << 19
-"""Edges of a batch, all copies of the query together: bounds memory."""
+"""The most edges in a batch over all copies of the query; bounds memory."""
 MOST_REMOVED = 256
-"""Edges that are taken out one by one, those on the shortest ways first."""
+"""The most edges that are removed one by one, those on the shortest paths first."""
 
 BEAM = 16
 """Paths that are kept for each node and length."""

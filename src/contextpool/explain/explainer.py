@@ -206,7 +206,7 @@ class QuestionContext:
         return pool_one(self.graph, selector, case.head, case.relation, self.config.hops, case.hidden)
 
     def relations(self) -> tuple[ContextRelation, ...]:
-        """Those that a view keeps for the relation asked for: by precision, then recall, then label."""
+        """The relations that a view keeps for the one asked for: by precision, then recall, then label."""
         asked = self.case.relation
         precision = neighborhood_precision(self.counts)[asked]
         recall = neighborhood_recall(self.counts)[asked]

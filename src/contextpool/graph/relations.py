@@ -20,7 +20,7 @@ RelationId = TypeVar("RelationId", int, Tensor, npt.NDArray[np.int32], npt.NDArr
 
 
 def inverse(relation: RelationId, num_relations: int) -> RelationId:
-    """R + R for a forward relation, r - R for an inverse one; for an int, an array or a tensor."""
+    """The inverse: `r + R` of a forward relation, `r - R` of an inverse one; for an int, an array or a tensor."""
     return (relation + num_relations) % (2 * num_relations)
 
 

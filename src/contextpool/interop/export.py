@@ -37,7 +37,7 @@ from contextpool.triples.dataset import Dataset, Protocol
 UNSTATED_LICENSE = "unknown"
 GIT_ATTRIBUTES = ".gitattributes"
 LARGE_FILES = "*.safetensors filter=lfs diff=lfs merge=lfs -text\n"
-"""What a repository of the Hub says about files that git itself should not hold."""
+"""The .gitattributes of a Hub repository: which files git LFS holds."""
 
 
 def export(

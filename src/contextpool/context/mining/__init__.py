@@ -19,7 +19,7 @@ from contextpool.triples.sources.address import Address, parse_address
 Engine = Literal["memory", "disk", "duckdb", "spark"]
 DEFAULT_MEMORY = 1 << 30
 MAX_SPREAD = 2
-"""Ids that run past this many times the ends of the triples are renumbered."""
+"""Entities are renumbered where the highest id exceeds this many times the number of heads and tails."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ def _mine_in_memory(address: Address) -> tuple[Cooccurrence, int]:
 
 
 def _numbered(ends: list[pa.Array]) -> tuple[npt.NDArray[np.int32], int]:
-    """[2T] a number for the entity of each end, and their span; ids stay as they are where they are dense."""
+    """[2T] the entity number of each head and tail, and their span; dense ids stay as they are."""
     total = sum(map(len, ends))
     if total >= 2**31:
         raise DataError("the in-memory engine takes fewer than 2^30 triples; use --engine disk.")

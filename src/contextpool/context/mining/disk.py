@@ -31,16 +31,16 @@ CODE_BITS = 16
 """A pair is one int64: entity << 16 | relation code; 2R is at most 20,000."""
 PAIR_BYTES = 8
 LABEL_BYTES = 48
-"""What a pair of labels in a Parquet file, which tells rows but no lengths, is taken for."""
+"""The assumed size of a pair of labels in a Parquet file, which tells its rows but not their lengths."""
 PRIMES = (1, 7, 13, 31, 61, 127, 251, 509)
-"""Numbers of partitions: primes, so that ids in steps of anything spread as well."""
+"""Numbers of partitions: primes, so that ids in any regular steps spread evenly."""
 SHARE_OF_MEMORY = 16
 """A partition takes at most this part of the memory; counting it takes about four times its size."""
 COMPRESSION = 10
-"""How many times longer than a compressed file its text is taken to be."""
+"""The assumed ratio of a text to its compressed file."""
 MIN_MEMORY = 128 << 20
 MAX_SPREAD = 8
-"""Entities of a partition are renumbered where their ids run past this many times the pairs."""
+"""Entities of a partition are renumbered where the highest id exceeds this many times the number of pairs."""
 
 
 def mine_on_disk(
@@ -68,7 +68,7 @@ def mine_on_disk(
 
 
 def _num_partitions(address: Address, memory: int) -> int:
-    """So many that each fits its share of the memory."""
+    """The number of partitions: each has to fit its share of the memory."""
     if memory < MIN_MEMORY:
         raise DataError(
             f"--memory is {memory:,} bytes; mining on disk needs {MIN_MEMORY >> 20} MiB at least."

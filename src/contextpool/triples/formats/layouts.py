@@ -4,6 +4,7 @@
 |---|---|
 | openke | train2id valid2id test2id entity2id relation2id: one graph in numbers |
 | ilpc | train, inference (or inference_graph), inference_validation, inference_test: two graphs |
+| msg | train, valid, msg, test: a training graph with valid to select on, the inference graph msg with its test |
 | redgnn | facts, train, valid, test: one graph, its training triples divided into facts to walk on and train to ask |
 | grail | a folder X beside X_ind, each with train, valid and test (Teru et al. 2020): two graphs |
 | flat | train, valid and test of one graph |
