@@ -14,15 +14,47 @@ ContextPoolError
     ChecksumError          the bytes are not the published ones
   CheckpointError          a checkpoint, or another file of a run folder, is damaged or missing
     CheckpointWriteError   it cannot be written: full disk, no permission, in use; what was there is kept
+  StoppedError             Ctrl-C or SIGTERM ended a training; says what is kept and how to go on
   LostProcessError         one of several processes that train together has ended or cannot be reached
     PeerFailedError        it failed for a reason that it tells itself; has that error's exit code
+DataWarning                data that can be read, but is probably not what it seems (a Python warning)
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+
+_SPEAKS_OPTIONS: ContextVar[bool] = ContextVar("speaks_options", default=False)
+
+
+@contextmanager
+def speaking_options() -> Iterator[None]:
+    """Within it, messages speak of options, as who types a command knows them, and not of Python's arguments."""
+    before = _SPEAKS_OPTIONS.set(True)
+    try:
+        yield
+    finally:
+        _SPEAKS_OPTIONS.reset(before)
+
+
+def spoken(python: str, options: str) -> str:
+    """What the caller would write: in Python, or on the command line."""
+    return options if _SPEAKS_OPTIONS.get() else python
+
+
+def setting(name: str, value: object = None) -> str:
+    """A setting as the caller writes it: `on_unknown='skip'` in Python, `--on-unknown skip` on the command line."""
+    option = f"--{name.replace('_', '-')}" if len(name) > 1 else f"-{name}"
+    return spoken(
+        name if value is None else f"{name}={value!r}",
+        option if value in (None, True) else f"{option} {value}",
+    )
 
 
 class ContextPoolError(Exception):
@@ -117,6 +149,14 @@ class CheckpointWriteError(CheckpointError):
     exit_code = 1
 
 
+class StoppedError(ContextPoolError):
+    """Ctrl-C or SIGTERM ended a training. `exit_code` is the one a shell gives to that signal."""
+
+    def __init__(self, signal_number: int, message: str) -> None:
+        super().__init__(f"stopped by {'Ctrl-C' if signal_number == 2 else 'SIGTERM'}: {message}")
+        self.exit_code = 128 + signal_number
+
+
 class LostProcessError(ContextPoolError):
     """One of several processes that train together has ended, or cannot be reached."""
 
@@ -129,10 +169,28 @@ class PeerFailedError(LostProcessError):
         self.exit_code = exit_code
 
 
+class DataWarning(UserWarning):
+    """Data that can be read, but is probably not what it seems, or of which rows were left out as asked."""
+
+
+def warn(message: str) -> None:
+    """A DataWarning at the first caller outside this package; told once, as Python's warnings are."""
+    package = str(Path(__file__).parent)
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, DataWarning, stacklevel=level)
+
+
 def shortened(name: str, limit: int = 80) -> str:
     """A name as it can stand in a one-line message: quoted, control characters escaped, not too long."""
     quoted = repr(name)
     return quoted if len(quoted) <= limit else f"{quoted[:limit]}...' ({len(name):,} characters)"
+
+
+def printable(text: str) -> str:
+    """What somebody else says, for a message: without characters that would do something to a terminal."""
+    return "".join(letter for letter in text if letter.isprintable())
 
 
 def closest(name: str, known: Iterable[str], limit: int = 3) -> list[str]:

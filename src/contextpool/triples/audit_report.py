@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from contextpool.errors import shortened
+from contextpool.notebook import frame_of, html_text
 from contextpool.triples.store import Triple
 
 Severity = Literal["ok", "note", "warning"]
@@ -111,7 +112,7 @@ class Finding:
     examples: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AuditReport:
     """What a careful reviewer would ask about a dataset or a graph, answered."""
 
@@ -142,6 +143,20 @@ class AuditReport:
         content = {"schema": 2, "setting": self.setting, "worst": self.worst, **asdict(self)}
         plain: dict[str, Any] = json.loads(json.dumps(content))  # tuples as lists, as they are read back
         return plain
+
+    def __repr__(self) -> str:
+        return (
+            f"<AuditReport of {shortened(self.name)}: {len(self.findings)} findings, the worst {self.worst}>"
+        )
+
+    def _repr_html_(self) -> str:
+        return html_text(self.to_text())
+
+    def to_frame(self) -> Any:
+        """The findings as a pandas DataFrame; needs pandas (extra `frame`)."""
+        return frame_of(
+            [asdict(finding) for finding in self.findings], ("key", "severity", "reading", "examples")
+        )
 
     def to_text(self) -> str:
         """The report as aligned plain text: findings, worst first, then the counts."""

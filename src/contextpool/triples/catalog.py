@@ -15,12 +15,13 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from contextpool.errors import ChecksumError, ConfigError, DataError, UnknownNameError
-from contextpool.triples.dataset import Dataset
+from contextpool.errors import ChecksumError, ConfigError, DataError, UnknownNameError, printable, shortened
+from contextpool.triples.dataset import Dataset, used_only
 from contextpool.triples.formats import OnUnknown, load_folder
-from contextpool.triples.reader import Tell
-from contextpool.triples.sources.address import find_address
+from contextpool.triples.reader import Tell, read_triples
+from contextpool.triples.sources.address import Address, find_address
 from contextpool.triples.split import source_dataset
+from contextpool.triples.store import Triples
 
 GRAIL_NAMES = tuple(
     f"{family}_v{version}" for family in ("WN18RR", "fb237", "nell") for version in range(1, 5)
@@ -263,6 +264,61 @@ def load_dataset(
     return load_folder(located, name=entry.name, on_unknown=on_unknown)
 
 
+def read_training_graph(name: str, *, for_run: str | Path | None = None) -> Triples:
+    """The facts to train on that a name means, here or below a data folder.
+
+    A name of the catalog or a folder stands for its training graph (a folder's train.txt, .tsv.gz, ...), FOLDER/msg for
+    the file msg.txt, .tsv.gz, ... in it; a file or another source (`triples.reader`) for itself. A name that the folder
+    `for_run` says is not trusted: it is looked for in the catalog and the data folders alone.
+    """
+    if is_named(name):
+        return used_only(load_dataset(name).training_graph)
+    if for_run is None and (address := find_address(name)) is not None and address.is_there:
+        return read_triples(address)
+    files = _below_data_folders(name) or (_files_called(Path(name).expanduser()) if for_run is None else [])
+    if len(files) > 1:
+        raise DataError(f"graph {name!r}: both {files[0]} and {files[1]} may be meant. Name the file.")
+    if files:
+        return read_triples(files[0])
+    looked_in = ", ".join(str(folder) for folder in data_folders())
+    if for_run is not None:
+        raise DataError(
+            f"{for_run} was trained on {shortened(name, 200)}, which is neither in the catalog nor in {looked_in}, "
+            "and a run folder is not trusted to say what is opened. Give its recipe: contextpool resume "
+            f"{for_run} RECIPE"
+        )
+    raise DataError(
+        f"graph {name!r} is not on this machine: it is no name of the catalog, no file, and no folder with a "
+        f"train.txt (.tsv, .csv, ... and .gz), here or in {looked_in}. Check the name, or set CONTEXTPOOL_DATA to the "
+        "data folder."
+    )
+
+
+def graph_title(name: str) -> str:
+    """What a run calls a graph: its name in the catalog or below a data folder, or else what its file is called."""
+    return name if _below_data_folders(name) else dataset_title(name)
+
+
+def _below_data_folders(name: str) -> list[Path]:
+    """Its files in the first data folder that has some; nothing outside of it, whatever the name says."""
+    for folder in data_folders():
+        found = _files_called(folder / name)
+        if found and all(file.resolve().is_relative_to(folder.resolve()) for file in found):
+            return found
+    return []
+
+
+def _files_called(path: Path) -> list[Path]:
+    """The file itself, or those of its name, for a folder those of train in it, with a suffix that the reader knows."""
+    path = path / "train" if path.is_dir() else path
+    if path.is_file():
+        return [path]
+    if not path.parent.is_dir():
+        return []
+    named = (file for file in path.parent.iterdir() if file.name.partition(".")[0] == path.name)
+    return sorted(file for file in named if file.is_file() and find_address(file) is not None)
+
+
 def refuse_unknown(name_or_folder: str) -> None:
     """Refuse what is neither a name of the catalog nor a folder or source, without reading anything."""
     if find_address(name_or_folder) is None and _as_folder(name_or_folder) is None:
@@ -280,6 +336,24 @@ def _as_folder(name_or_folder: str | Path) -> Path | None:
 def is_named(text: str | Path) -> bool:
     """Whether this is a name of the catalog, which wins over a file or folder of that spelling."""
     return any(entry.name == text for entry in entries())
+
+
+def dataset_title(text: str) -> str:
+    """What a run calls its dataset: a name of the catalog, or what a file, folder or database is called.
+
+    Never an address: a run folder travels, and should name no path, server or query.
+    """
+    if is_named(text):
+        return text
+    address = find_address(text)
+    name = Path(text).expanduser().resolve().name if address is None else address.name
+    return printable(name)[:100] or "unnamed"
+
+
+def whole_graph(source: str | Path) -> Address | None:
+    """The address of a graph that is not to be split; None for a dataset."""
+    address = None if is_named(source) else find_address(source)
+    return None if address is None or address.without_split()[1] else address
 
 
 def not_here(entry: CatalogEntry) -> str:

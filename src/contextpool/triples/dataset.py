@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,18 +10,28 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from contextpool.errors import ConfigError, DataError
+from contextpool.notebook import html_table
 from contextpool.triples.filters import KnownAnswers
 from contextpool.triples.labels import Vocabulary
-from contextpool.triples.store import Triples, distinct_rows
+from contextpool.triples.store import Triples, distinct_rows, renumbering
 
 if TYPE_CHECKING:
     from contextpool.triples.audit_report import AuditReport
 
 Protocol = Literal["P1", "P2"]
 QueryChoice = Literal["all", "train", "valid"]
+TRAINING_PARTS = (
+    "training_graph",
+    "training_queries",
+    "validation_queries",
+    "facts",
+    "train",
+    "training_valid",
+)
+INFERENCE_PARTS = ("inference_graph", "inference_valid", "inference_test")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """One benchmark setting. The training side and the inference side each have one entity vocabulary.
 
@@ -29,7 +39,8 @@ class Dataset:
     selection on the training graph's test.txt; evaluation on the inference graph's own valid + test (P1) or
     test alone (P2). Transductive: messages over facts + train; training queries the same (each hidden);
     selection on valid.txt, never trained on; evaluation on test.txt over the same graph, so that both sides
-    have the same vocabularies. The relations are always those of the training graph and its queries.
+    have the same vocabularies. The relations are those of the training graph and its queries, unless others were
+    kept on purpose (`load_folder(on_unknown="keep")`).
 
     `from_one_graph` and `from_two_graphs` make one from parts that were numbered apart.
     """
@@ -55,12 +66,37 @@ class Dataset:
     """Triples left out because of on_unknown="skip"."""
     kept_share: float = 1.0
     """Where one graph was split in two: the share of its triples that one of the halves holds."""
+    whole: Triples | None = None
+    """Where one graph was split: all of its facts."""
+    split_seed: int = 0
+    """Where one graph was split: by which seed."""
 
     def __post_init__(self) -> None:
         for side in (self._training_side, self._inference_side):
             for part in side:
                 if part.entities is not side[0].entities or part.relations is not side[0].relations:
                     raise DataError(f"{self.name}: the parts of one side have to share their vocabularies.")
+
+    def __repr__(self) -> str:
+        kind = "inductive" if self.inductive else "transductive"
+        sizes = ", ".join(f"{len(part):,} {name}" for name, part in self._parts())
+        return f"<Dataset {self.name}, {kind}: {len(self.relations):,} relations, {sizes}>"
+
+    def _parts(self) -> list[tuple[str, Triples]]:
+        """What there is, in the order of its use."""
+        return [
+            ("facts to learn from", self.training_graph),
+            ("training queries", self.training_queries),
+            ("validation queries", self.validation_queries),
+            ("facts of the inference graph", self.inference_graph),
+            ("evaluation queries", self.evaluation_queries()),
+        ]
+
+    def _repr_html_(self) -> str:
+        rows = [(name, len(part), len(np.unique(part.ids[:, [0, 2]]))) for name, part in self._parts()]
+        kind = "inductive: no entity in common" if self.inductive else "transductive: one graph"
+        above = f"{self.name} ({kind}), {len(self.relations):,} relations"
+        return html_table(("", "triples", "entities"), rows, above=above)
 
     @classmethod
     def from_one_graph(
@@ -72,10 +108,13 @@ class Dataset:
         test: Triples,
         facts: Triples | None = None,
         skipped: int = 0,
+        more_relations: Iterable[str] = (),
     ) -> Dataset:
-        """Transductive. Entities of valid and test need no edge in the training graph; relations do."""
+        """Transductive. Entities of valid and test need no edge in the training graph; relations do, or are
+        among `more_relations`.
+        """
         learned = [train] if facts is None else [facts, train]
-        parts = _numbered_alike([*learned, valid, test], _used_relations(learned), name)
+        parts = _numbered_alike([*learned, valid, test], _used_relations(learned, more_relations), name)
         *graph_parts, valid, test = parts
         graph = joined(graph_parts)
         return cls(
@@ -105,10 +144,14 @@ class Dataset:
         training_valid: Triples | None = None,
         skipped: int = 0,
         kept_share: float = 1.0,
+        more_relations: Iterable[str] = (),
     ) -> Dataset:
-        """Inductive. `training_valid`: training queries beside those that the training graph asks itself."""
+        """Inductive. `training_valid`: training queries beside those that the training graph asks itself.
+
+        `more_relations`: those that the training side does not have, for a model that takes any relation.
+        """
         learned = [train] if training_valid is None else [train, training_valid]
-        relations = _used_relations(learned)
+        relations = _used_relations(learned, more_relations)
         *queries, validation = _numbered_alike([*learned, validation], relations, name)
         inference = _numbered_alike([inference_graph, inference_valid, inference_test], relations, name)
         return cls(
@@ -125,21 +168,55 @@ class Dataset:
             kept_share=kept_share,
         )
 
+    @classmethod
+    def of_queries(
+        cls, graph: Triples, queries: Triples, known: Triples, name: str = "the queries"
+    ) -> Dataset:
+        """To rank the `queries` over one graph, which is read as it stands; answers in `known` are left out, too.
+
+        Candidates are the entities of graph and queries. Those of `known` that are neither do not matter.
+        """
+        places = (renumbering(queries.entities, graph.entities)[queries.ids[:, [0, 2]]] >= 0).any()
+        if len(queries) and not places:
+            raise DataError(f"{name}: no entity of them is in the graph. Are they of another graph?")
+        entities = Vocabulary.of([*graph.entities.labels, *queries.entities.labels])
+        relations = Vocabulary.of([*graph.relations.labels, *queries.relations.labels], "relation")
+        graph, queries = (part.with_vocabularies(entities, relations) for part in (graph, queries))
+        if held := len(graph) + len(queries) - len(joined([graph, queries])):
+            raise DataError(
+                f"{name}: {held:,} of {len(queries):,} are facts of the graph, so their answers could be read there. "
+                "Take them out of the graph; to score a graph's own facts, each hidden from itself, check it."
+            )
+        return cls(
+            name,
+            inductive=False,
+            training_graph=graph,
+            training_queries=graph,
+            validation_queries=known.within(entities, relations),
+            inference_graph=graph,
+            inference_valid=None,
+            inference_test=queries,
+        )
+
     @property
     def _training_side(self) -> tuple[Triples, ...]:
-        optional = (self.facts, self.train, self.training_valid)
-        parts = (self.training_graph, self.training_queries, self.validation_queries, *optional)
+        parts = (getattr(self, name) for name in TRAINING_PARTS)
         return tuple(part for part in parts if part is not None)
 
     @property
     def _inference_side(self) -> tuple[Triples, ...]:
-        parts = (self.inference_graph, self.inference_valid, self.inference_test)
+        parts = (getattr(self, name) for name in INFERENCE_PARTS)
         return tuple(part for part in parts if part is not None)
 
     @property
     def relations(self) -> Vocabulary:
-        """Those of the training graph and queries: what a model can have learned."""
+        """Those of the training graph and queries: what a model can have learned; and others that were kept."""
         return self.training_graph.relations
+
+    @property
+    def trained_relations(self) -> Vocabulary:
+        """Those that training queries have: `relations`, but for others that were kept."""
+        return _used_relations([self._asking_everything().training_queries])
 
     @property
     def training_entities(self) -> Vocabulary:
@@ -204,6 +281,25 @@ class Dataset:
             )
         return replace(self, training_graph=self.facts, training_queries=self.train, queries="train")
 
+    @property
+    def split(self) -> dict[str, Any] | None:
+        """How one graph was split, as an address says it; None for a dataset that came in parts."""
+        if self.whole is None:
+            return None
+        return {"split": "entities" if self.inductive else "facts", "seed": self.split_seed}
+
+    def with_every_relation(self) -> Dataset:
+        """The same parts numbered by all relations of the graph that was split, also by those that training lost."""
+        if self.whole is None or self.whole.relations.labels == self.relations.labels:
+            return self
+        relations = self.whole.relations
+        parts = {
+            name: part.with_vocabularies(part.entities, relations)
+            for name in (*TRAINING_PARTS, *INFERENCE_PARTS)
+            if (part := getattr(self, name)) is not None
+        }
+        return replace(self, **parts)
+
     def without_facts(self) -> Dataset:
         """facts.txt and train.txt as one training graph, as layouts without facts.txt have it."""
         return replace(self._asking_everything(), facts=None, train=None)
@@ -227,8 +323,7 @@ class Dataset:
 
     def summary(self) -> dict[str, Any]:
         """Counts, as JSON can hold them; None where the setting has no such part."""
-        training = ("training_graph", "training_queries", "validation_queries", "facts", "training_valid")
-        inference = ("inference_graph", "inference_valid", "inference_test")
+        counted = (name for name in (*TRAINING_PARTS, *INFERENCE_PARTS) if name != "train")
         return {
             "name": self.name,
             "inductive": self.inductive,
@@ -236,7 +331,7 @@ class Dataset:
             "relations": len(self.relations),
             "training_entities": len(self.training_entities),
             "inference_entities": len(self.inference_entities),
-            "triples": {part: _count(getattr(self, part)) for part in (*training, *inference)},
+            "triples": {part: _count(getattr(self, part)) for part in counted},
             "skipped": self.skipped,
             "kept_share": self.kept_share,
         }
@@ -270,9 +365,9 @@ def _used(vocabulary: Vocabulary, ids: np.ndarray[Any, np.dtype[np.int32]]) -> V
     return Vocabulary(tuple(labels[position] for position in np.unique(ids).tolist()), vocabulary.kind)
 
 
-def _used_relations(learned: Sequence[Triples]) -> Vocabulary:
+def _used_relations(learned: Sequence[Triples], more: Iterable[str] = ()) -> Vocabulary:
     used = [_used(part.relations, part.ids[:, 1]).labels for part in learned]
-    return Vocabulary.of((label for labels in used for label in labels), "relation")
+    return Vocabulary.of((label for labels in (*used, more) for label in labels), "relation")
 
 
 def _numbered_alike(parts: Sequence[Triples], relations: Vocabulary, name: str) -> list[Triples]:

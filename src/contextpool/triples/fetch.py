@@ -154,7 +154,7 @@ def _only_writer(root: Path) -> Iterator[None]:
     """Hold the data folder's lock: two downloads into one `.part` file would mix."""
     with _named_write_errors(root):
         root.mkdir(parents=True, exist_ok=True)
-        lock = (root / ".fetch.lock").open("wb")
+        lock = os.fdopen(_no_link(root / ".fetch.lock", os.O_WRONLY | os.O_CREAT), "wb")
     with lock:
         try:
             if fcntl is not None:
@@ -164,6 +164,11 @@ def _only_writer(root: Path) -> Iterator[None]:
                 f"{root}: another process is fetching into this folder. Try again when it is done."
             ) from None
         yield
+
+
+def _no_link(path: str | Path, flags: int) -> int:
+    """Open a file of ours; never one that a link in its place leads to, nor a pipe that waits for a reader."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 
 @contextlib.contextmanager
@@ -193,6 +198,8 @@ def _fetch_file(job: _Job, file: CatalogFile) -> None:
 def _complete_from(job: _Job, file: CatalogFile, url: str) -> None:
     """Complete the part file from one source, check it, and give it its name."""
     part = job.part(file)
+    if part.is_symlink():  # not of our making: what it leads to is not ours to write
+        part.unlink()
     resumed = part.exists()
     _receive_patiently(job, file, url)
     if resumed and sha256_of(part) != file.sha256:
@@ -237,7 +244,7 @@ def _receive_from(job: _Job, file: CatalogFile, url: str, have: int) -> None:
     """Append the bytes from `have` on to the part file; a server that sends all of them starts it over."""
     with contextlib.closing(_open(url, have, job.patience.timeout_s)) as response:
         start = _start_of(response, url, have)
-        with job.part(file).open("ab" if start else "wb") as sink:
+        with open(job.part(file), "ab" if start else "wb", opener=_no_link) as sink:
             for done in _copied(response, sink, url, start, file.size):
                 if job.progress:
                     job.progress(min(done, file.size), file.size, file.path)

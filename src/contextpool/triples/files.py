@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gzip
 import io
 import os
+import stat
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -22,22 +24,64 @@ CHUNK_BYTES = 1 << 24
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """Open a file for reading, decompressed by its suffix; what cannot be opened is a DataError."""
+    """Open a text file for reading, decompressed by its suffix, past a byte order mark at its start.
+
+    What cannot be opened is a DataError, and so is UTF-16, told by its own mark.
+    """
+    stream = _opened(path)
     try:
-        if path.suffix == ".gz":
-            return cast("IO[bytes]", gzip.GzipFile(path, mode="rb"))
-        raw = path.open("rb")
+        start = cast("io.BufferedReader", stream).peek(3)[:3]
+        if start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            what = "the file is UTF-16, not UTF-8. Convert it: iconv -f UTF-16 -t UTF-8."
+            raise TripleFileError(path, 1, what)
+        if start == codecs.BOM_UTF8:
+            stream.read(3)
+    except BaseException:
+        stream.close()
+        raise
+    return stream
+
+
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        raw = _open_regular(path)
     except FileNotFoundError:
         raise DataError(f"{path}: there is no such file.") from None
     except IsADirectoryError:
         raise DataError(f"{path}: this is a folder; name one of its triple files.") from None
     except OSError as error:
         raise DataError(f"{path}: the file cannot be opened ({error.strerror or error}).") from error
+    if path.suffix == ".gz":
+        return cast("IO[bytes]", _Gunzipped(raw))
     if path.suffix == ".zst":
         return cast(
             "IO[bytes]", io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd"))
         )
     return raw
+
+
+def _open_regular(path: Path) -> IO[bytes]:
+    """A pipe that nobody writes to would keep its reader waiting for ever, so only files and folders are opened."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError
+    raise DataError(f"{path}: this is a pipe or a device, not a file. Write what it gives to a file first.")
+
+
+class _Gunzipped(gzip.GzipFile):
+    """Closes the file that it reads."""
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        super().__init__(fileobj=raw, mode="rb")
+        self._raw = raw
+
+    def close(self) -> None:
+        super().close()
+        self._raw.close()
 
 
 @contextlib.contextmanager

@@ -3,10 +3,13 @@ r"""One reader for every source of triples: `batches` streams them, `read_triple
 | source | is |
 |---|---|
 | `facts.tsv`, `.txt` (`.gz`, `.zst`) | head TAB relation TAB tail, read here |
+| `.jsonl`, `.ndjson` (`.gz`, `.zst`) | objects or arrays, one a line (`sources.jsonl`) |
 | `.csv` (`.gz`, `.zst`), `.parquet`, `.arrow`, `.feather`, `.npy` | a table (`sources.tables`) |
 | `.nt .ttl .nq .trig .rdf .owl` (`.gz`, `.zst`) | RDF (`sources.rdf`); extra `rdf` |
 | `sqlite:FILE?query=SELECT ...` | SQLite (`sources.sql`) |
-| `duckdb:FILE?query=SELECT ...`, `postgres:...?query=SELECT ...` | DuckDB, PostgreSQL; extra `sql` |
+| `duckdb:FILE?query=SELECT ...` | DuckDB; extra `sql` |
+| `postgresql://USER@HOST/DATABASE?query=SELECT ...` | PostgreSQL; extra `postgres` |
+| `sparql+https://HOST/PATH?query=SELECT ...` | a SPARQL endpoint (`sources.sparql`); extra `rdf` |
 | `neo4j://USER@HOST/DATABASE?query=MATCH ...`, `bolt://...` | Neo4j (`sources.cypher`); extra `neo4j` |
 | a pandas or polars DataFrame, a pyarrow Table, a NetworkX graph | from Python (`sources.objects`) |
 
@@ -18,7 +21,9 @@ columns padded, U+2028 as a line end). `docs/own-data.md` tells every option.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +32,28 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from contextpool.errors import ConfigError, DataError, TripleFileError, shortened
+from contextpool.errors import ConfigError, DataError, TripleFileError, shortened, warn
+from contextpool.triples.doubts import Rows, doubts, merge_names
 from contextpool.triples.files import chunks_of_lines, not_utf8
-from contextpool.triples.labels import INVERSE_SUFFIX, ROLES, label_problem, relation_problem
+from contextpool.triples.labels import INVERSE_SUFFIX, ROLES
 from contextpool.triples.sources.address import SPLIT_KEYS, Address, check_options, parse_address
+from contextpool.triples.sources.columns import other_delimiter, row_problem, text_columns
+from contextpool.triples.sources.reading import BadRows, Reading
 from contextpool.triples.store import Ids, Triples
 
 Tell = Callable[[str], None]
 """Hears, in a line each, what a reader left out."""
 _TAB, _LINE_FEED = 9, 10
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_BINARY = {
+    b"SQLite format 3\0": "an SQLite file. Ask it: 'sqlite:{place}?query=SELECT head, relation, tail FROM facts'",
+    b"PAR1": "a Parquet file. Type '{place}?format=parquet'",
+    b"ARROW1": "an Arrow file. Type '{place}?format=arrow'",
+    b"\x93NUMPY": "a NumPy file. Type '{place}?format=npy'",
+    b"\x1f\x8b": "a compressed file. Let its name end in .gz.",
+    b"\x28\xb5\x2f\xfd": "a compressed file. Let its name end in .zst.",
+    b"PK\x03\x04": "a ZIP archive. Unpack it first.",
+}
+"""What a file that is no text starts with."""
 
 
 def batches(
@@ -49,25 +66,41 @@ def batches(
     A source without a triple is an error unless `allow_empty`. RDF and objects of other libraries are held whole.
     """
     address = _address(source, options)
+    if "merge" in address.options:
+        raise ConfigError(
+            f"{address.text}: merge is for a graph that is read whole, and this one is streamed."
+        )
+    return _checked(source, Reading.of(address), allow_empty, tell)
+
+
+def _checked(source: Any, reading: Reading, allow_empty: bool, tell: Tell | None) -> Iterator[pa.RecordBatch]:
     rows = 0
-    for batch in _stream(address, source, tell or (lambda _: None)):
+    for batch in _stream(reading, source, tell or (lambda _: None)):
         rows += batch.num_rows
         yield batch
     if not rows and not allow_empty:
-        raise DataError(_nothing_in(address))
+        raise DataError(_nothing_in(reading.address))
 
 
 def read_triples(
-    source: Any, *, allow_empty: bool = False, tell: Tell | None = None, **options: Any
+    source: Any, *, allow_empty: bool = False, tell: Tell | None = None, part: bool = False, **options: Any
 ) -> Triples:
-    """All triples of a source, as `batches` reads them. O(bytes) time; memory for the ids and distinct labels."""
+    """All triples of a source, as `batches` reads them. O(bytes) time; memory for the ids and distinct labels.
+
+    Data that is probably not what it seems is warned about (`doubts`). `part` is a file of a folder, which takes no
+    options, so that none are suggested.
+    """
+    reading = Reading.of(_address(source, options), part)
     entity_ids: dict[str, int] = {}
     relation_ids: dict[str, int] = {}
     blocks: list[Ids] = [np.empty((0, 3), dtype=np.int32)]
-    for batch in batches(source, allow_empty=allow_empty, tell=tell, **options):
+    for batch in _checked(source, reading, allow_empty, tell):
         numbering = zip(batch.columns, (entity_ids, relation_ids, entity_ids), strict=True)
         blocks.append(np.stack([_numbers(column, ids) for column, ids in numbering], axis=1))
-    return Triples.from_numbers(np.concatenate(blocks), tuple(entity_ids), tuple(relation_ids))
+    rows = merge_names(Rows(reading, np.concatenate(blocks), tuple(entity_ids), tuple(relation_ids)))
+    for doubt in doubts(rows):
+        warn(doubt)
+    return Triples.from_numbers(rows.ids, rows.entities, rows.relations)
 
 
 def _numbers(column: pa.Array, ids: dict[str, int]) -> npt.NDArray[np.int32]:
@@ -75,7 +108,9 @@ def _numbers(column: pa.Array, ids: dict[str, int]) -> npt.NDArray[np.int32]:
     encoded = column.dictionary_encode()
     labels = encoded.dictionary.cast(pa.string()).to_pylist()
     number_of = np.array([ids.setdefault(label, len(ids)) for label in labels], dtype=np.int32)
-    numbers: npt.NDArray[np.int32] = number_of[encoded.indices.to_numpy()]
+    places = encoded.indices  # int32, none missing; its to_numpy would import pandas where it is installed
+    raw = np.frombuffer(places.buffers()[1], dtype=np.int32, count=len(places), offset=4 * places.offset)
+    numbers: npt.NDArray[np.int32] = number_of[raw]
     return numbers
 
 
@@ -93,15 +128,24 @@ def _address(source: Any, options: dict[str, Any]) -> Address:
     return address
 
 
-def _stream(address: Address, source: Any, tell: Tell) -> Iterator[pa.RecordBatch]:
+def _stream(reading: Reading, source: Any, tell: Tell) -> Iterator[pa.RecordBatch]:
     """The form's own batches. Imported where used: a plain file needs none of what the others import."""
+    address = reading.address
     kind = address.kind
     if kind == "tsv":
-        return _tsv(address)
+        return _tsv(address, reading)
+    if kind == "jsonl":
+        from contextpool.triples.sources.jsonl import jsonl_batches
+
+        return jsonl_batches(address, reading)
     if kind in ("ntriples", "turtle", "nquads", "trig", "rdfxml"):
         from contextpool.triples.sources.rdf import rdf_batches
 
         return rdf_batches(address, tell)
+    if kind == "sparql":
+        from contextpool.triples.sources.sparql import sparql_batches
+
+        return sparql_batches(address, tell)
     if kind == "neo4j":
         from contextpool.triples.sources.cypher import neo4j_batches
 
@@ -109,14 +153,14 @@ def _stream(address: Address, source: Any, tell: Tell) -> Iterator[pa.RecordBatc
     if kind == "object":
         from contextpool.triples.sources.objects import object_batches
 
-        return object_batches(address, source)
+        return object_batches(address, source, reading)
     if kind in ("sqlite", "duckdb", "postgres"):
         from contextpool.triples.sources.sql import QUERIES
 
         return QUERIES[kind](address)
     from contextpool.triples.sources.tables import TABLES
 
-    return TABLES[kind](address)
+    return TABLES[kind](address, reading)
 
 
 def _nothing_in(address: Address) -> str:
@@ -127,64 +171,124 @@ def _nothing_in(address: Address) -> str:
     return f"{address.place or address.text}: it holds no triples, that is no rows of data, or no edges."
 
 
-def _tsv(address: Address) -> Iterator[pa.RecordBatch]:
-    check_options(address, ())
-    line = 1
+@dataclass(frozen=True)
+class _Table:
+    """How a tab-separated file is laid out."""
+
+    width: int = 3
+    chosen: tuple[int, ...] = (0, 1, 2)
+    """The positions of head, relation and tail."""
+
+
+def _tsv(address: Address, reading: Reading) -> Iterator[pa.RecordBatch]:
+    check_options(address, ("columns", "header", "bad_rows"))
+    bad, table, line, good = reading.bad, None, 1, 0
     for chunk in chunks_of_lines(address.path):
-        fields = _fields(chunk, address.path, line)  # [3 * lines]
-        places = np.arange(0, len(fields), 3)
-        columns = [fields.take(pa.array(places + column)) for column in range(3)]
-        _refuse_inverses(columns[1], address.path, line)
-        yield pa.RecordBatch.from_arrays(columns, names=list(ROLES))
-        line += len(places)
+        if table is None:
+            table, start = _table_at(address, chunk, reading)
+            chunk, line = chunk[start:], line + bool(start)
+        lines = chunk.count(b"\n")
+        columns = _columns(chunk, table)
+        if columns is None:
+            columns = _columns(_sound_lines(chunk, line, table, bad), _Table())
+            assert columns is not None, "each line is fine, but they are refused as a whole"
+        line, good = line + lines, good + len(columns[0])
+        if bad.enough:
+            break
+        if bad.skip or not bad:
+            yield pa.RecordBatch.from_arrays(columns, names=list(ROLES))
+    bad.finish(good)
 
 
-def _fields(chunk: bytes, path: Path, first_line: int) -> pa.StringArray:
-    """The chunk's fields, three a line, checked: two tabs a line, none empty, no NUL, no stray CR, UTF-8."""
+def _table_at(address: Address, chunk: bytes, reading: Reading) -> tuple[_Table, int]:
+    """The layout that the options and the first line tell, and how many bytes of the chunk are a line of names."""
+    lines = [
+        raw.removesuffix(b"\r").decode("utf-8", "replace") for raw in chunk[: 1 << 16].split(b"\n", 20)[:20]
+    ]
+    top = lines[0].split("\t")
+    reading.header, reading.first_line, reading.columns = False, 1, (0, 1, 2)
+
+    def refuse(what: str) -> TripleFileError:
+        return TripleFileError(address.place, 1, what)
+
+    what = next((what for magic, what in _BINARY.items() if chunk.startswith(magic)), None)
+    if what is not None:
+        raise refuse(f"this is {what.format(place=address.place)}")
+    if len(top) == 1 and (other := other_delimiter(address, [text for text in lines if text], "\t")):
+        what = f"1 column instead of 3: {shortened(lines[0])}. Each line holds head TAB relation TAB tail."
+        raise refuse(what + other)
+    if not {"columns", "header"} & set(address.options):
+        return _Table(), 0
+    header, chosen = text_columns(address, top, refuse)
+    reading.header, reading.first_line, reading.columns = header, 1 + header, chosen
+    return _Table(len(top), chosen), chunk.index(b"\n") + 1 if header else 0
+
+
+def _integers(values: npt.NDArray[np.int64]) -> pa.Int64Array:
+    """Without pa.array, which imports pandas where it is installed, to see whether the values are its."""
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
+
+
+def _columns(chunk: bytes, table: _Table) -> list[pa.StringArray] | None:
+    """Head, relation and tail of each line, or None where a line is not as it has to be, for the slow look.
+
+    That is: width - 1 tabs a line, none of the three empty, no NUL, no stray CR, UTF-8, no inverse as a relation.
+    """
     if b"\r" in chunk:
         chunk = chunk.replace(b"\r\n", b"\n")
     data = np.frombuffer(chunk, dtype=np.uint8)
     is_separator = (data == _TAB) | (data == _LINE_FEED)
     separator_at = np.flatnonzero(is_separator)
-    separators = data[separator_at]
-    if not _is_regular(chunk, separator_at, separators):
-        raise _first_error(chunk, path, first_line)
+    if not _is_regular(chunk, separator_at, data[separator_at], table):
+        return None
     offsets = np.empty(len(separator_at) + 1, dtype=np.int32)
     offsets[0] = 0
     offsets[1:] = separator_at - np.arange(len(separator_at))
     values = pa.py_buffer(data[~is_separator])
     fields = pa.Array.from_buffers(pa.binary(), len(separator_at), [None, pa.py_buffer(offsets), values])
     try:
-        return fields.cast(pa.string())
+        texts = fields.cast(pa.string())  # [width * lines]
     except pa.ArrowInvalid:
-        raise _first_error(chunk, path, first_line) from None
+        return None
+    starts = np.arange(0, len(texts), table.width)
+    columns = [texts.take(_integers(starts + position)) for position in table.chosen]
+    return None if pc.ends_with(columns[1], INVERSE_SUFFIX).true_count else columns
 
 
-def _is_regular(chunk: bytes, separator_at: npt.NDArray[np.intp], separators: npt.NDArray[np.uint8]) -> bool:
-    if len(separators) % 3 or b"\0" in chunk or b"\r" in chunk or _has_byte_order_mark(chunk):
+def _is_regular(
+    chunk: bytes, separator_at: npt.NDArray[np.intp], separators: npt.NDArray[np.uint8], table: _Table
+) -> bool:
+    if len(separators) % table.width or b"\0" in chunk or b"\r" in chunk or _has_byte_order_mark(chunk):
         return False
-    pattern_holds = (separators.reshape(-1, 3) == (_TAB, _TAB, _LINE_FEED)).all()
-    none_empty = separator_at[0] > 0 and (np.diff(separator_at) > 1).all()
+    pattern = np.array([_TAB] * (table.width - 1) + [_LINE_FEED])
+    lengths = np.diff(separator_at, prepend=-1) - 1
+    pattern_holds = (separators.reshape(-1, table.width) == pattern).all()
+    none_empty = (lengths.reshape(-1, table.width)[:, list(table.chosen)] > 0).all()
     return bool(pattern_holds and none_empty)
 
 
 def _has_byte_order_mark(chunk: bytes) -> bool:
-    """Whether a label starts with U+FEFF, as at the start of a file, or in the middle of concatenated ones."""
-    if _BYTE_ORDER_MARK not in chunk:
+    """Whether a label starts with U+FEFF, as in the middle of concatenated files."""
+    if codecs.BOM_UTF8 not in chunk:
         return False
-    return any(before + _BYTE_ORDER_MARK in b"\n" + chunk for before in (b"\n", b"\t"))
+    return any(before + codecs.BOM_UTF8 in b"\n" + chunk for before in (b"\n", b"\t"))
 
 
-def _first_error(chunk: bytes, path: Path, first_line: int) -> TripleFileError:
-    """Walk the chunk line by line and say what is wrong with the first bad one."""
+def _sound_lines(chunk: bytes, first_line: int, table: _Table, bad: BadRows) -> bytes:
+    """Walk the chunk line by line: head TAB relation TAB tail of each that is not bad."""
+    sound = []
     for number, raw in enumerate(chunk.split(b"\n")[:-1], start=first_line):
-        problem = _line_problem(raw)
-        if problem:
-            return TripleFileError(path, number, problem)
-    raise AssertionError("a chunk was refused as a whole but each of its lines is fine")
+        raw = raw.removesuffix(b"\r")
+        problem = _line_problem(raw, table)
+        if problem is None:
+            fields = raw.split(b"\t")
+            sound.append(b"\t".join(fields[position] for position in table.chosen) + b"\n")
+        else:
+            bad.add(number, problem, raw)
+    return b"".join(sound)
 
 
-def _line_problem(raw: bytes) -> str | None:
+def _line_problem(raw: bytes, table: _Table) -> str | None:
     if not raw:
         return "the line is blank. Each line holds head TAB relation TAB tail; remove it."
     try:
@@ -192,23 +296,8 @@ def _line_problem(raw: bytes) -> str | None:
     except UnicodeDecodeError as error:
         return not_utf8(raw, error)
     columns = text.split("\t")
-    if len(columns) != 3:
+    if len(columns) != table.width:
         plural = "" if len(columns) == 1 else "s"
-        return (
-            f"{len(columns)} column{plural} instead of 3: {shortened(text)}. "
-            "Each line holds head TAB relation TAB tail."
-        )
-    for role, label in zip(ROLES, columns, strict=True):
-        problem = label_problem(label)
-        if problem:
-            return f"the {role} {shortened(label)} {problem}."
-    return None
-
-
-def _refuse_inverses(relations: pa.StringArray, path: Path, first_line: int) -> None:
-    """A relation that is spelled as an inverse is refused with its first line."""
-    found = pc.index(pc.ends_with(relations, INVERSE_SUFFIX), True).as_py()
-    if found >= 0:
-        label = relations[found].as_py()
-        what = f"the relation {shortened(label)} {relation_problem(label)}. Rename it."
-        raise TripleFileError(path, first_line + found, what)
+        holds = "head TAB relation TAB tail" if table.width == 3 else "as many as the first"
+        return f"{len(columns)} column{plural} instead of {table.width}: {shortened(text)}. Each line holds {holds}."
+    return row_problem([columns[position] for position in table.chosen])

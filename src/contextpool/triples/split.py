@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
-from scipy.sparse.csgraph import connected_components
 
 from contextpool.errors import ConfigError, DataError
-from contextpool.triples.dataset import Dataset, used_only
+from contextpool.triples.dataset import Dataset, joined, used_only
 from contextpool.triples.reader import Tell, read_triples
 from contextpool.triples.sources.address import Address, choice
 from contextpool.triples.store import Ids, Triples
+
+if TYPE_CHECKING:  # half of all commands read a graph and split none
+    import scipy.sparse as sp
 
 Mask = npt.NDArray[np.bool_]
 Order = npt.NDArray[np.intp]
 _Numbers = npt.NDArray[np.number[Any]]
 
+SPLITS = ("facts", "entities", "transductive", "inductive")
+"""What `split` of an address may be: held-out facts of one graph, or two that share no entity; then the old words."""
 RESTARTS = 4
 """Regions grown from different sources; the one with the fewest triples across its border is taken."""
 ROUNDS = 40
@@ -40,6 +43,7 @@ def split_triples(
     valid: float = 0.1,
     test: float = 0.1,
     inference_share: float = 0.3,
+    fewer: bool = False,
     name: str = "split",
 ) -> Dataset:
     """Hold out queries from one graph. The same seed gives the same split, whatever the order of the input.
@@ -49,7 +53,8 @@ def split_triples(
     of which the smaller, with about `inference_share` of the edge ends, becomes the inference graph; triples
     between the regions are dropped (`Dataset.kept_share` says how many stay), and so are inference triples
     of relations that training does not have. Each half then holds out `valid` and `test` as GraIL does. Where
-    a half is left with too few triples, another region is tried, `ATTEMPTS` times.
+    a half is left with too few triples, another region is tried, `ATTEMPTS` times. With `fewer` a transductive split of
+    a sparse graph holds out what can be, where that is less than the shares.
     """
     _check_shares(valid=valid, test=test, inference_share=inference_share)
     rng = _generator(seed)
@@ -62,22 +67,24 @@ def split_triples(
     if inductive:
         for left in reversed(range(ATTEMPTS)):
             try:
-                return _two_graphs(triples, inference_share, valid, test, rng, name)
+                dataset = _two_graphs(triples, inference_share, valid, test, rng, name)
+                return replace(dataset, whole=triples, split_seed=seed)
             except DataError:
                 if not left:
                     raise
-    held = held_out(triples, valid, test, rng, f"{name}: the graph")
-    return Dataset.from_one_graph(name, train=held.graph, valid=held.valid, test=held.test)
+    held = held_out(triples, valid, test, rng, f"{name}: the graph", fewer=fewer)
+    dataset = Dataset.from_one_graph(name, train=held.graph, valid=held.valid, test=held.test)
+    return replace(dataset, whole=triples, split_seed=seed)
 
 
 def source_dataset(address: Address, tell: Tell | None = None) -> Dataset:
-    """The graph of an address, split by its `split` (inductive or transductive) and `seed` (0)."""
+    """The graph of an address, split by its `split` (facts or entities) and `seed` (0)."""
     graph, _ = address.without_split()
-    inductive = choice(address, "split", "inductive", ("inductive", "transductive")) == "inductive"
+    inductive = choice(address, "split", "facts", tuple(SPLITS)) in ("entities", "inductive")
     triples = read_triples(graph, tell=tell)
-    dataset = split_triples(triples, inductive=inductive, seed=_seed(address), name=address.text)
+    dataset = split_triples(triples, inductive=inductive, seed=_seed(address), fewer=True, name=address.text)
     if tell is not None:
-        tell(_split_told(dataset, len(triples)))
+        tell(split_told(dataset))
     return dataset
 
 
@@ -88,12 +95,24 @@ def _seed(address: Address) -> int:
     return int(value)
 
 
-def _split_told(dataset: Dataset, count: int) -> str:
+def split_told(dataset: Dataset) -> str:
+    """What a split of one graph leaves to learn from, and why it was split this way."""
+    assert dataset.whole is not None, "it was split from one graph"
+    whole, learned = dataset.whole, used_only(joined([dataset.training_graph, dataset.training_queries]))
+    kept = f"{len(learned.relations):,} of {len(whole.relations):,} relations, {len(learned):,} of {len(whole):,} facts"
+    chosen, asked = len(dataset.validation_queries), len(dataset.evaluation_queries())
     if not dataset.inductive:
-        return f"one graph of {count:,} facts: {len(dataset.inference_test):,} held out for test"
+        return (
+            f"left to learn from: {kept}. {chosen:,} are held out to select a model and {asked:,} to evaluate it; they "
+            "are about the same entities, for questions about this graph. "
+            "For questions about graphs of new entities: split=entities (train --split entities)"
+        )
+    between = len(whole) - round(dataset.kept_share * len(whole))
     return (
-        f"one graph of {count:,} facts, split in two that share no entity: {dataset.kept_share:.0%} of the facts lie "
-        "in one of them, the others run between them and are left out (?split=transductive holds out facts instead)"
+        f"left to learn from: {kept}. The graph is split in two that share no entity, so that the evaluation "
+        f"({asked:,} facts of the other half) is about entities never seen; {between:,} facts run between the halves "
+        f"or lost their relation, and {chosen:,} select a model. "
+        "For questions about this graph itself: split=facts (train --split facts)"
     )
 
 
@@ -136,15 +155,23 @@ class HeldOut:
     test: Triples
 
 
-def held_out(triples: Triples, valid: float, test: float, rng: np.random.Generator, what: str) -> HeldOut:
-    """Two shares of the triples at random, such that every entity and relation stays; `what` names it in an error."""
+def held_out(
+    triples: Triples, valid: float, test: float, rng: np.random.Generator, what: str, *, fewer: bool = False
+) -> HeldOut:
+    """Two shares of the triples at random, such that every entity and relation stays; `what` names it in an error.
+
+    With `fewer` as many as can be, where that is less.
+    """
     num_valid, num_test = (max(1, round(share * len(triples))) for share in (valid, test))
     taken = np.flatnonzero(hold_out(triples, num_valid + num_test, rng))
+    if fewer and 2 <= len(taken) < num_valid + num_test:
+        num_valid, num_test = len(taken) // 2, len(taken) - len(taken) // 2
     if len(taken) < num_valid + num_test:
         raise DataError(
             f"{what} is too small or too sparse to split: {num_valid:,} + {num_test:,} of its "
             f"{len(triples):,} triples should be held out for valid and test, but only {len(taken):,} can be "
-            "while every entity and relation keeps a triple. Lower the shares, or give a denser graph."
+            "while every entity and relation keeps a triple. Lower the shares, give a denser graph, or ask it without "
+            "training (contextpool ask GRAPH)."
         )
     taken = rng.permutation(taken)
     is_valid, is_test = (_mask(part, len(triples)) for part in (taken[:num_valid], taken[num_valid:]))
@@ -221,11 +248,15 @@ def _neighbours(triples: Triples) -> sp.csr_array:
     head, tail = crossing[:, 0], crossing[:, 2]
     ones = np.ones(2 * len(crossing))
     places = (np.concatenate([head, tail]), np.concatenate([tail, head]))
-    return sp.csr_array((ones, places), shape=(len(triples.entities), len(triples.entities)))
+    import scipy.sparse
+
+    return scipy.sparse.csr_array((ones, places), shape=(len(triples.entities), len(triples.entities)))
 
 
 def _hop_order(neighbours: sp.csr_array, rng: np.random.Generator) -> Order:
     """[E] entities by component, then by hops from the component's source; chance decides the rest."""
+    from scipy.sparse.csgraph import connected_components
+
     _, component = connected_components(neighbours, directed=False)
     chance = rng.permutation(len(component))  # [E] distinct
     by_chance = np.argsort(chance)

@@ -71,16 +71,23 @@ class Triples:
 
     def with_vocabularies(self, entities: Vocabulary, relations: Vocabulary) -> Triples:
         """The same facts, numbered by other vocabularies, which have to hold every label used here."""
-        entity_map = renumbering(self.entities, entities)
-        relation_map = renumbering(self.relations, relations)
-        moved = np.stack(
-            [entity_map[self.ids[:, 0]], relation_map[self.ids[:, 1]], entity_map[self.ids[:, 2]]], axis=1
-        )
+        moved = self._renumbered(entities, relations)
         if len(moved) and moved.min() < 0:
             raise DataError(
                 f"{self._first_missing(moved)} is not in the vocabulary that it should be numbered by."
             )
         return Triples(entities, relations, distinct_rows(moved))
+
+    def within(self, entities: Vocabulary, relations: Vocabulary) -> Triples:
+        """Those of the facts whose labels are all in these vocabularies, numbered by them."""
+        moved = self._renumbered(entities, relations)
+        return Triples(entities, relations, distinct_rows(moved[(moved >= 0).all(axis=1)]))
+
+    def _renumbered(self, entities: Vocabulary, relations: Vocabulary) -> Ids:
+        """[T, 3] -1 where a label is gone."""
+        entity, relation = renumbering(self.entities, entities), renumbering(self.relations, relations)
+        head, kind, tail = self.ids.T
+        return np.stack([entity[head], relation[kind], entity[tail]], axis=1)
 
     def _first_missing(self, moved: Ids) -> str:
         row = int(np.flatnonzero((moved < 0).any(axis=1))[0])

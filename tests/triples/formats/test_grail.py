@@ -56,6 +56,7 @@ def test_an_inductive_folder_without_its_partner_is_flat(tmp_path):
     assert detect_layout(flat(tmp_path / "tiny_ind")) == "flat"
 
 
+@pytest.mark.filterwarnings("ignore:.*differ by case only")
 def test_an_unknown_relation_names_file_line_and_the_closest_known_one(tmp_path):
     first = pair(tmp_path)
     lay(tmp_path / "tiny_ind", train=[("x", "knows", "y"), ("y", "Knows", "x"), ("y", "hates", "x")])

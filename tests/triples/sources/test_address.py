@@ -97,7 +97,7 @@ WRONG = [
     ("facts.csv?header=no&header=yes", "header is given twice"),
     ("facts.csv?format=xls", "it is one of arrow, csv"),
     ("facts.csv?colums=a,b,c", "Did you mean columns?"),
-    ("facts.tsv?columns=a,b,c", "'columns' is not an option of tsv. It takes none."),
+    ("facts.tsv?delimiter=;", "'delimiter' is not an option of tsv. It takes columns, header, bad_rows."),
     ("facts.ttl?prefix=ex", "write prefix=NAME:IRI"),
     ("facts.tsv?split=inductive", "the whole graph is read"),
     ("neo4j://me:secret@host?query=q", "NEO4J_PASSWORD"),

@@ -1,8 +1,9 @@
-"""One SELECT on SQLite, DuckDB or PostgreSQL: three columns, read only, everything else a named error."""
+"""One SELECT on SQLite or DuckDB: three columns, read only, everything else a named error."""
 
 from __future__ import annotations
 
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,6 @@ from hypothesis import strategies as st
 
 from contextpool.errors import ConfigError, DataError, MissingExtraError
 from contextpool.triples.reader import read_triples
-from contextpool.triples.sources import sql
-from contextpool.triples.sources.address import find_address
 from support import Triple, random_triples
 
 FACTS = {("alice", "follows", "bob"), ("bob", "follows", "carol"), ("alice", "likes", "7")}
@@ -111,64 +110,51 @@ def test_duckdb_on_its_own_files_and_on_others(tmp_path: Path):
         ("SELECT * FROM nowhere", "DuckDB says: Catalog Error.*The query was"),
         ("CREATE TABLE x (y INT)", "one SELECT"),
         ("SELECT 1, 2, 3; SELECT 4, 5, 6", "one SELECT"),
+        ("SET threads = 1", "one SELECT"),
+        ("WITH x AS (COPY (SELECT 1) TO 'written') SELECT 1, 2, 3 FROM x", "holds COPY"),
+        ("WITH x AS (INSERT INTO t VALUES (1) RETURNING *) SELECT 1, 2, 3 FROM x", "holds INSERT"),
+        ("SELECT * FROM (WITH x AS (COPY (SELECT 1) TO 'written') SELECT 1, 2, 3 FROM x)", "holds COPY"),
+        ("SELECT * FROM query('COPY (SELECT 1) TO ''written'' ')", "holds query"),
+        ("SELECT content, filename, size FROM read_text(concat('/etc/', 'passwd'))", "Permission Error"),
+        ("SELECT * FROM 'https://example.org/facts.csv'", "DuckDB says"),
+        ("SELECT * FROM sqlite", "Catalog Error"),
     ],
 )
 def test_duckdb_refuses(query: str, said: str):
     pytest.importorskip("duckdb", reason="the sql extra is not installed")
     with pytest.raises(DataError, match=said):
         read_triples(f"duckdb:?query={query}")
+    assert not list(Path.cwd().glob("written*"))
 
 
-@pytest.mark.parametrize(
-    ("source", "instead"),
-    [
-        ("postgres:host=db.example dbname=shop?query=SELECT h, r, t FROM f", "CSV HEADER"),
-        ("postgresql://me@db.example/shop?query=SELECT h, r, t FROM f", "CSV HEADER"),
-    ],
-)
-def test_a_missing_extension_says_how_to_get_it(
-    source: str, instead: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_duckdb_reads_the_files_that_the_query_names_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    duckdb = pytest.importorskip("duckdb", reason="the sql extra is not installed")
-    connect = duckdb.connect
-
-    def without_extensions(place: str, *, config: dict[str, str], **options: Any) -> Any:
-        return connect(place, config={**config, "extension_directory": str(tmp_path)}, **options)
-
-    monkeypatch.setattr(duckdb, "connect", without_extensions)
-    with pytest.raises(DataError, match=rf"extension is not on this machine.*INSTALL .*{instead}"):
-        read_triples(source)
-
-
-def test_an_attached_database_is_asked_in_its_own_sql(shop: Path, monkeypatch: pytest.MonkeyPatch):
-    """What is sent to an extension: attached for reading, the query as a parameter, never pasted into other SQL."""
-    sent: list[tuple[str, list[str]]] = []
-
-    class Connection:
-        def __enter__(self) -> Connection:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-        def execute(self, text: str, parameters: Any = ()) -> Any:
-            sent.append((text, list(parameters)))
-
-    monkeypatch.setattr(sql, "_connected", lambda address, place: Connection())
-    monkeypatch.setattr(
-        sql, "_answer", lambda address, connection, query, rest: connection.execute(query, rest) or []
-    )
-    address = find_address("postgres:host=h options='-c x=1'?query=SELECT 'it''s', r, t FROM f")
-    assert address is not None
-    list(sql.QUERIES["postgres"](address))
-    assert sent == [
-        ("LOAD postgres", []),
-        ("ATTACH 'host=h options=''-c x=1''' AS source (TYPE postgres, READ_ONLY)", []),
-        ("SELECT * FROM postgres_query('source', ?)", ["SELECT 'it''s', r, t FROM f"]),
-    ]
+    pytest.importorskip("duckdb", reason="the sql extra is not installed")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "parts").mkdir()
+    for name in ("parts/one.csv", "parts/two.csv", "other.csv"):
+        (tmp_path / name).write_text(f"h,r,t\n{name[:-4]},r,x\n")
+    one, two, other = ((name, "r", "x") for name in ("parts/one", "parts/two", "other"))
+    named = {
+        "FROM 'parts/one.csv'": {one},
+        f"FROM '{tmp_path}/parts/*.csv'": {one, two},
+        "SELECT * FROM read_csv(['parts/two.csv', 'other.csv'])": {two, other},
+        "FROM '*.csv' UNION ALL FROM read_csv('parts/t?o.csv')": {two, other},
+        "WITH x AS (FROM '~/other.csv') SELECT * FROM x": {other},
+    }
+    for query, facts in named.items():
+        assert set(read_triples(f"duckdb:?query={query}")) == facts, query
+    with pytest.raises(DataError, match="Permission Error"):
+        read_triples("duckdb:?query=FROM read_csv(concat('other', '.csv')) UNION ALL FROM 'parts/*.csv'")
 
 
 def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(__import__("sys").modules, "duckdb", None)
+    monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(MissingExtraError, match=r"contextpool\[sql\]"):
         read_triples("duckdb:?query=SELECT 1, 2, 3")
+    monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", None)
+    monkeypatch.setitem(sys.modules, "adbc_driver_postgresql.dbapi", None)
+    with pytest.raises(MissingExtraError, match=r"contextpool\[postgres\]"):
+        read_triples("postgresql://me@db.example/shop?query=SELECT 1, 2, 3")

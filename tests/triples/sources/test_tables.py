@@ -50,7 +50,8 @@ def written(tmp_path: Path, kind: str, table: pa.Table) -> Path:
 def test_columns_by_name_and_by_position(tmp_path: Path, kind: str):
     path = written(tmp_path, kind, TABLE)
     assert set(read_triples(f"{path}?columns=who,how,whom")) == set(FACTS)
-    assert set(read_triples(f"{path}?columns=2,3,1")) == set(FACTS)
+    header = "&header=yes" if kind == "csv" else ""
+    assert set(read_triples(f"{path}?columns=2,3,1{header}")) == set(FACTS)
     assert set(read_triples(path, columns=("who", 3, "whom"))) == set(FACTS)
 
 
@@ -65,7 +66,7 @@ def test_customary_names_need_no_word(tmp_path: Path, kind: str, names: str):
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "feather"])
 def test_names_that_say_nothing_are_an_error_that_lists_them(tmp_path: Path, kind: str):
-    with pytest.raises(DataError, match=r"'note', 'whom', 'who', 'how'.*columns=who,how,whom"):
+    with pytest.raises(DataError, match=r"'note', 'whom', 'who', 'how'.*columns=note,whom,who"):
         read_triples(written(tmp_path, kind, TABLE))
     with pytest.raises(DataError, match=r"'hou' is unknown \(4 known, closest"):
         read_triples(written(tmp_path, kind, TABLE), columns="who,hou,whom")

@@ -4,7 +4,7 @@
 |---|---|
 | openke | train2id valid2id test2id entity2id relation2id: one graph in numbers |
 | ilpc | train, inference (or inference_graph), inference_validation, inference_test: two graphs |
-| msg | train, valid, msg, test: a training graph with valid to select on, the inference graph msg with its test |
+| msg | train, valid, msg, test: a training graph, the inference graph msg with its test; valid is of either one |
 | redgnn | facts, train, valid, test: one graph, its training triples divided into facts to walk on and train to ask |
 | grail | a folder X beside X_ind, each with train, valid and test (Teru et al. 2020): two graphs |
 | flat | train, valid and test of one graph |
@@ -151,24 +151,38 @@ _MSG_WHY = "A folder with msg.txt holds train.txt, valid.txt, msg.txt and test.t
 
 
 def _load_msg(folder: Folder, name: str | None, on_unknown: OnUnknown) -> Dataset:
-    """A training graph with its queries to select on (valid.txt), and an inference graph (msg.txt) with its test.txt.
+    """A training graph (train.txt), and an inference graph (msg.txt) with its test.txt.
 
-    The inference graph has no validation queries. It often has relations that training lacks: `on_unknown="skip"`.
+    valid.txt belongs to one of them, told by its entities. Of the training graph, it selects, and the inference graph
+    has no validation queries. Of the inference graph, as InGram has it, selection may not read it: a tenth of train.txt
+    is held out for that, as in an ILPC folder. Relations that training lacks are common: `on_unknown`.
     """
     train, valid, msg, test = (
         read_part(folder.need(stem, _MSG_WHY)) for stem in ("train", "valid", "msg", "test")
     )
-    admission = Admission(on_unknown, train)
+    admission, name = Admission(on_unknown, train), name or folder.path.name
+    if _inside(valid, msg) > _inside(valid, train):
+        training_graph, selection = _selection_held_out(train)
+        return two_graphs(name, admission, training_graph, None, selection, [msg, valid, test])
     graph = admission.admit(msg)
     return Dataset.from_two_graphs(
-        name or folder.path.name,
+        name,
         train=train.triples,
         validation=admission.admit(valid),
         inference_graph=graph,
         inference_valid=graph.select(np.zeros(len(graph), dtype=np.bool_)),
         inference_test=admission.admit(test),
         skipped=admission.skipped,
+        more_relations=admission.more,
     )
+
+
+def _inside(queries: Part, graph: Part) -> int:
+    """How many of the queries have both ends in the graph."""
+    known = np.array(
+        [label in graph.triples.entities for label in queries.triples.entities.labels], dtype=bool
+    )
+    return int(known[queries.triples.ids[:, [0, 2]]].all(axis=1).sum())
 
 
 _REDGNN_WHY = "A RED-GNN folder holds facts.txt, train.txt, valid.txt and test.txt."
@@ -281,10 +295,11 @@ def load_folder(
     """Read a dataset folder, in whichever layout it is; `layout` overrides what looking finds.
 
     `name` is the folder's own by default. A relation that occurs outside of training only is an error that
-    names its file and line, or, with on_unknown="skip", its triples are left out (`Dataset.skipped`).
+    names its file and line; with on_unknown="skip" its triples are left out (`Dataset.skipped`), and with "keep" they
+    stay, for a model that takes any relation.
     """
-    if on_unknown not in ("error", "skip"):
-        raise ConfigError(f"on_unknown is {on_unknown!r}; it is 'error' or 'skip'.")
+    if on_unknown not in ("error", "skip", "keep"):
+        raise ConfigError(f"on_unknown is {on_unknown!r}; it is 'error', 'skip' or 'keep'.")
     chosen = check_layout(detect_layout(path) if layout is None else layout)
     return LAYOUTS[chosen].load(_folder(path), name, on_unknown)
 

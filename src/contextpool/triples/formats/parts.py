@@ -11,14 +11,15 @@ from typing import Literal
 
 import numpy as np
 
-from contextpool.errors import DataError, TripleFileError, closest, shortened
+from contextpool.errors import DataError, TripleFileError, closest, shortened, spoken
 from contextpool.triples.dataset import Dataset, used_only
 from contextpool.triples.files import numbered_lines
 from contextpool.triples.labels import Vocabulary
 from contextpool.triples.reader import read_triples
 from contextpool.triples.store import Triples
 
-OnUnknown = Literal["error", "skip"]
+OnUnknown = Literal["error", "skip", "keep"]
+"""Relations that training does not have: refused, left out, or kept for a model that takes any relation."""
 _SUFFIXES = tuple(text + compressed for text in (".txt", ".tsv") for compressed in ("", ".gz", ".zst"))
 
 
@@ -96,7 +97,7 @@ class Part:
 
 def read_part(path: Path, *, allow_empty: bool = False) -> Part:
     """A file of head TAB relation TAB tail."""
-    triples = read_triples(path, allow_empty=allow_empty)
+    triples = read_triples(path, allow_empty=allow_empty, part=True)
 
     def first_naming(relations: Collection[str]) -> tuple[int, str]:
         for number, text in numbered_lines(path):
@@ -116,6 +117,8 @@ class Admission:
         self.known = Vocabulary.of(labels, "relation")
         self.on_unknown = on_unknown
         self.skipped = 0
+        self.more: set[str] = set()
+        """Relations that training does not have and that were kept."""
 
     def admit(self, part: Part) -> Triples:
         labels = part.triples.relations.labels
@@ -123,13 +126,16 @@ class Admission:
         keep = is_known[part.triples.ids[:, 1]]  # [T]
         if keep.all():
             return part.triples
+        if self.on_unknown == "keep":
+            self.more.update(label for label, known in zip(labels, is_known, strict=True) if not known)
+            return part.triples
         if self.on_unknown == "error":
             raise self._error(part, num_triples=int((~keep).sum()))
         self.skipped += int((~keep).sum())
         if not keep.any():
             raise DataError(
                 f"{part.path}: not one of its {len(keep):,} triples has a relation that occurs in training, "
-                "so that on_unknown='skip' leaves nothing. These files do not belong together."
+                f"so that {_skipping()} leaves nothing. These files do not belong together."
             )
         return used_only(part.triples.select(keep))
 
@@ -148,7 +154,8 @@ class Admission:
             line,
             f"relation {shortened(relation)} does not occur in training ({len(self.known):,} known"
             f"{suggestion}).{others} Relations of all other parts have to be a subset of the training "
-            "relations; fix the line, or load with on_unknown='skip'.",
+            f"relations; fix the line, or load with {_skipping()}, or with on_unknown='keep' for a model that takes "
+            "any relation.",
         )
 
 
@@ -166,6 +173,7 @@ def one_graph(
         test=test_triples,
         facts=None if facts is None else facts.triples,
         skipped=admission.skipped,
+        more_relations=admission.more,
     )
 
 
@@ -188,4 +196,9 @@ def two_graphs(
         inference_valid=valid,
         inference_test=test,
         skipped=admission.skipped,
+        more_relations=admission.more,
     )
+
+
+def _skipping() -> str:
+    return spoken("on_unknown='skip'", "--skip-unknown")

@@ -11,11 +11,12 @@ may hold `%26` for `&` and `%25` for `%`. A file whose name holds a `?` is found
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from contextpool.errors import ConfigError, DataError, closest, shortened
 
@@ -23,19 +24,24 @@ COMPRESSED = (".gz", ".zst")
 SUFFIXES = {
     ".tsv": "tsv", ".txt": "tsv",
     ".csv": "csv",
+    ".jsonl": "jsonl", ".ndjson": "jsonl",
     ".parquet": "parquet", ".pq": "parquet",
     ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow", ".arrows": "arrow",
     ".npy": "npy",
     ".nt": "ntriples", ".ttl": "turtle", ".nq": "nquads", ".trig": "trig", ".rdf": "rdfxml", ".owl": "rdfxml",
 }  # fmt: skip
 """The kind of a file by how its name ends, before .gz or .zst."""
+RDF_KINDS = frozenset({"ntriples", "turtle", "nquads", "trig", "rdfxml", "sparql"})
 FILE_KINDS = frozenset(SUFFIXES.values())
 SCHEMES = {
     "sqlite": "sqlite", "duckdb": "duckdb",
     "postgres": "postgres", "postgresql": "postgres",
+    "sparql+http": "sparql", "sparql+https": "sparql",
     **{f"{name}{tail}": "neo4j" for name in ("neo4j", "bolt") for tail in ("", "+s", "+ssc")},
 }  # fmt: skip
 """The kind of a database by what stands before the first colon."""
+SERVERS = {"postgres": "PGPASSWORD", "neo4j": "NEO4J_PASSWORD", "sparql": "SPARQL_PASSWORD"}
+"""The kinds that are asked over a network, and where each finds its password."""
 SPLIT_KEYS = frozenset({"split", "seed"})
 """How a dataset is made of the graph; the readers do not see these."""
 
@@ -68,6 +74,8 @@ class Address:
     @property
     def name(self) -> str:
         """Short, for a title: what the file or the database is called."""
+        if self.kind == "sparql":
+            return urlsplit(self.place).hostname or self.kind
         stem = re.split(r"[/@\\]", self.place.rstrip("/"))[-1]
         return stem.split(".")[0] or self.kind
 
@@ -145,8 +153,8 @@ def _named_kind(name: str, text: str) -> str:
 
 def _database(scheme: str, rest: str, text: str) -> Address:
     place, _, options = rest.partition("?")
-    _refuse_password(scheme, place)
-    if scheme in ("postgresql", "postgres") or SCHEMES[scheme] == "neo4j":
+    if SCHEMES[scheme] in SERVERS:
+        _refuse_password(scheme, place)
         place = f"{scheme}:{place}" if place.startswith("//") else place
     return Address(SCHEMES[scheme], place, _parsed(options, text), text)
 
@@ -154,7 +162,7 @@ def _database(scheme: str, rest: str, text: str) -> Address:
 def _refuse_password(scheme: str, place: str) -> None:
     """An address ends up in run folders and model cards."""
     if re.search(r"//[^/@]*:[^/@]*@", place) or re.search(r"\bpassword\s*=", place, re.IGNORECASE):
-        variable = "NEO4J_PASSWORD" if SCHEMES[scheme] == "neo4j" else "PGPASSWORD"
+        variable = SERVERS[SCHEMES[scheme]]
         raise ConfigError(
             f"{scheme}: the address holds a password, and addresses are written into run folders. Take it out, "
             f"and set the environment variable {variable}."
@@ -190,6 +198,35 @@ def _put(found: dict[str, Any], key: str, value: str, text: str) -> None:
         found[key] = value
 
 
+def retyped(address: Address, kind: str | None = None, **changes: Any) -> str:
+    """What to type for the same source read otherwise, in quotes for a shell and for Python alike."""
+    if address.kind == "object":
+        return ", ".join(f"{key}={value!r}" for key, value in changes.items())
+    changed = replace(address, kind=kind or address.kind, options={**address.options, **changes})
+    return shlex.quote(address_text(changed))
+
+
+def address_text(address: Address) -> str:
+    """The line of text that names this source."""
+    options, kind = dict(address.options), address.kind
+    if kind in FILE_KINDS and kind != (_kind_of(address.place) or "tsv"):
+        options = {"format": kind, **options}
+    query = options.pop("query", None)
+    pairs = [f"{key}={_written(value)}" for key, value in options.items() if key != "prefixes"]
+    pairs += [f"prefix={name}:{iri}" for name, iri in options.get("prefixes", {}).items()]
+    pairs += [f"query={query}"] if query is not None else []
+    place = address.place if kind in FILE_KINDS or "://" in address.place else f"{kind}:{address.place}"
+    return f"{place}?{'&'.join(pairs)}" if pairs else place
+
+
+def _written(value: Any) -> str:
+    """The value of an option as it stands in an address."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return text.replace("%", "%25").replace("&", "%26")
+
+
 def check_options(address: Address, known: tuple[str, ...]) -> None:
     """Refuse an option that the reader of this kind does not have."""
     for key in address.options:
@@ -197,6 +234,11 @@ def check_options(address: Address, known: tuple[str, ...]) -> None:
             near = closest(key, known, limit=1)
             hint = f"Did you mean {near[0]}?" if near else f"It takes {', '.join(known) or 'none'}."
             raise ConfigError(f"{address.text}: {key!r} is not an option of {address.kind}. {hint}")
+
+
+def with_options(text: str, more: Mapping[str, Any]) -> str:
+    """The text of an address with more options."""
+    return address_text(parse_address(text).with_options(more))
 
 
 def choice(address: Address, key: str, default: str, allowed: tuple[str, ...]) -> str:

@@ -10,15 +10,18 @@ import pyarrow as pa
 from contextpool.errors import ConfigError, DataError
 from contextpool.triples.sources.address import Address, check_options
 from contextpool.triples.sources.columns import chosen_columns, row_batches
+from contextpool.triples.sources.reading import Reading
 from contextpool.triples.sources.tables import TABLE_ROWS, table_batches
 
+RELATION = "relation"
 
-def object_batches(address: Address, source: Any) -> Iterator[pa.RecordBatch]:
+
+def object_batches(address: Address, source: Any, reading: Reading) -> Iterator[pa.RecordBatch]:
     """Recognised by what it can do, so that nothing has to be imported."""
     if all(hasattr(source, name) for name in ("is_multigraph", "is_directed", "edges", "nodes")):
         return _network(address, source)
     if hasattr(source, "__arrow_c_stream__") or hasattr(source, "iloc"):
-        return _table(address, source)
+        return _table(address, source, reading)
     kind = type(source)
     raise DataError(
         f"a {kind.__module__}.{kind.__name__} is no source of triples. Give a file or an address, a DataFrame, an "
@@ -26,7 +29,7 @@ def object_batches(address: Address, source: Any) -> Iterator[pa.RecordBatch]:
     )
 
 
-def _table(address: Address, table: Any) -> Iterator[pa.RecordBatch]:
+def _table(address: Address, table: Any, reading: Reading) -> Iterator[pa.RecordBatch]:
     """Anything that speaks Arrow: a pyarrow Table, a pandas or polars DataFrame, a DuckDB relation."""
     check_options(address, ("columns",))
     try:
@@ -36,24 +39,29 @@ def _table(address: Address, table: Any) -> Iterator[pa.RecordBatch]:
             f"{address.text}: a column holds values of several kinds ({error}). Make it text, such as "
             "frame[column].astype(str), or whole numbers."
         ) from None
-    positions = chosen_columns(address, ready.schema.names)
+    reading.columns = positions = chosen_columns(address, ready.schema.names)
     stream = ready.to_batches(max_chunksize=TABLE_ROWS)
     return table_batches(address, ([batch.column(k) for k in positions] for batch in stream))
 
 
 def _network(address: Address, network: Any) -> Iterator[pa.RecordBatch]:
-    """Directed graphs; `relation` is "key" (of a MultiDiGraph, the default there) or the name of an attribute."""
+    """Directed graphs; `relation` is "key" (of a MultiDiGraph) or the name of an attribute of edges.
+
+    By default it is the attribute `relation` where the first edge has one, and the key of a MultiDiGraph.
+    """
     check_options(address, ("relation",))
     if not network.is_directed():
         raise DataError(
             f"{address.text}: the graph is undirected, and a fact has a head and a tail. Say which way its edges "
             "point with a DiGraph, or take both ways with graph.to_directed()."
         )
-    relation = address.options.get("relation", "key" if network.is_multigraph() else None)
+    _, _, first = next(iter(network.edges(data=True)), (None, None, {}))
+    usual = RELATION if RELATION in first else "key" if network.is_multigraph() else None
+    relation = address.options.get("relation", usual)
     if not isinstance(relation, str):
         raise ConfigError(
-            f"{address.text}: which attribute of an edge is its relation? Name it with relation=, or use a "
-            "MultiDiGraph whose keys are the relations."
+            f"{address.text}: which attribute of an edge is its relation? Call it 'relation', name it with relation= "
+            "of read_graph, or use a MultiDiGraph whose keys are the relations."
         )
     for node in network.nodes:
         if isinstance(node, int) and str(node) in network.nodes:

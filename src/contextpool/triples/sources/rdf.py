@@ -15,7 +15,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from contextpool.errors import ConfigError, DataError, MissingExtraError, TripleFileError, UnknownNameError
+from contextpool.errors import (
+    ConfigError,
+    DataError,
+    MissingExtraError,
+    TripleFileError,
+    UnknownNameError,
+    shortened,
+)
 from contextpool.triples.files import open_bytes, readable
 from contextpool.triples.labels import ROLES, problem_in_role
 from contextpool.triples.sources.address import Address, check_options, choice, need_file, yes_or_no
@@ -43,7 +50,9 @@ class RdfOptions:
     """What to make of a file."""
 
     literals: str = "drop"
-    """`drop` leaves facts out whose object is a literal; `keep` makes each distinct literal an entity."""
+    """`drop` leaves facts out whose object is a literal; `keep` makes each distinct literal an entity, `text` each
+    distinct text, whatever its language or type.
+    """
     blank: str = "keep"
     """`drop` leaves facts out that name a blank node."""
     graph: str = "all"
@@ -58,9 +67,14 @@ class RdfOptions:
     @classmethod
     def of(cls, address: Address) -> RdfOptions:
         check_options(address, OPTIONS)
+        return cls.of_terms(address)
+
+    @classmethod
+    def of_terms(cls, address: Address, blank: str = "keep") -> RdfOptions:
+        """The options, of which others than a file's may be there, too."""
         return cls(
-            choice(address, "literals", "drop", ("drop", "keep")),
-            choice(address, "blank", "keep", ("keep", "drop")),
+            choice(address, "literals", "drop", ("drop", "keep", "text")),
+            choice(address, "blank", blank, ("keep", "drop")),
             str(address.options.get("graph", "all")),
             checked_prefixes(address.options.get("prefixes"), address.text),
             yes_or_no(address, "shorten", True),
@@ -74,8 +88,8 @@ def rdf_batches(address: Address, tell: Tell) -> Iterator[pa.RecordBatch]:
     The facts are held as numbers until the end of the file, because a prefix or a name there may change a label.
     """
     options, path = RdfOptions.of(address), need_file(address)
-    oxigraph = _oxigraph()
-    terms = _Terms(options, oxigraph, address.place)
+    oxigraph = oxigraph_package()
+    terms = Terms(options, oxigraph, address.place)
     try:
         with readable(path), open_bytes(path) as stream:
             form = getattr(oxigraph.RdfFormat, _FORMATS[address.kind])
@@ -89,6 +103,13 @@ def rdf_batches(address: Address, tell: Tell) -> Iterator[pa.RecordBatch]:
             raise
         raise DataError(f"{address.place}: the file cannot be read to its end ({error}).") from None
     terms.check_graph(address)
+    yield from term_batches(terms, declared, options, address, tell)
+
+
+def term_batches(
+    terms: Terms, declared: Mapping[str, str], options: RdfOptions, address: Address, tell: Tell
+) -> Iterator[pa.RecordBatch]:
+    """The facts by their labels, shortened by the prefixes that were declared and given."""
     _tell_left_out(terms, tell)
     shortener = Shortener(merged(declared, options.prefixes) if options.shorten else {})
     entities, relations = _labels(terms, shortener, address)
@@ -101,11 +122,11 @@ def rdf_batches(address: Address, tell: Tell) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(columns, names=list(ROLES))
 
 
-def _oxigraph() -> Any:
+def oxigraph_package(purpose: str = "reading RDF") -> Any:
     try:
         import pyoxigraph
     except ImportError:
-        raise MissingExtraError("pyoxigraph", "rdf", "reading RDF") from None
+        raise MissingExtraError("pyoxigraph", "rdf", purpose) from None
     return pyoxigraph
 
 
@@ -115,7 +136,7 @@ def _syntax_problem(address: Address, error: SyntaxError) -> str:
     return f"this is not {address.kind} ({said}).{hint} Mend the line, or name another format=."
 
 
-class _Terms:
+class Terms:
     """Facts as numbers of terms; a term is known by a spelling that says its kind: `_:...`, `"...`, or an IRI."""
 
     def __init__(self, options: RdfOptions, oxigraph: Any, place: str) -> None:
@@ -132,14 +153,28 @@ class _Terms:
         self._default = oxigraph.DefaultGraph
 
     def add(self, quads: Any) -> None:
-        entities, relations, ids = self.entity_ids, self.relation_ids, self.ids
         for quad in self._of_graph(quads):
-            head, tail = self._spelling(quad.subject), self._spelling(quad.object)
-            if head is None or tail is None:
-                continue
-            ids.append(entities.setdefault(head, len(entities)))
-            ids.append(relations.setdefault(quad.predicate.value, len(relations)))
-            ids.append(entities.setdefault(tail, len(entities)))
+            self.add_fact(quad.subject, quad.predicate, quad.object)
+
+    def add_fact(self, subject: Any, predicate: Any, obj: Any) -> None:
+        """One fact by its terms, unless an option leaves it out."""
+        entities, relations, ids = self.entity_ids, self.relation_ids, self.ids
+        head, tail = self._spelling(subject), self._spelling(obj)
+        if head is None or tail is None:
+            return
+        relation = predicate.value if isinstance(predicate, self._iri) else self._relation_text(predicate)
+        ids.append(entities.setdefault(head, len(entities)))
+        ids.append(relations.setdefault(relation, len(relations)))
+        ids.append(entities.setdefault(tail, len(entities)))
+
+    def _relation_text(self, term: Any) -> str:
+        """A relation that is no IRI, which only a query can give."""
+        if isinstance(term, self._literal) and self.options.literals == "text":
+            return _plain(term.value)
+        raise DataError(
+            f"{self.place}: the relation {shortened(str(term))} is no IRI. Let the query give the property, or with "
+            "literals=text its name."
+        )
 
     def _of_graph(self, quads: Any) -> Iterator[Any]:
         wanted = self.options.graph
@@ -166,6 +201,8 @@ class _Terms:
             )
         if self.options.literals == "keep":
             return self._literal_spelling(term)
+        if self.options.literals == "text":
+            return _plain(term.value)
         self.dropped["literals"] += 1
         return None
 
@@ -194,7 +231,12 @@ class _Terms:
             raise DataError(f"{address.text}: no facts.{why}")
 
 
-def _tell_left_out(terms: _Terms, tell: Tell) -> None:
+def _plain(text: str) -> str:
+    """A literal's text as a label: white space made even, and an empty one as it is written."""
+    return " ".join(text.replace("\0", " ").split()) or '""'
+
+
+def _tell_left_out(terms: Terms, tell: Tell) -> None:
     kept = len(terms.ids) // 3
     for kind, what in (("literals", "have a literal as their object"), ("blank", "name a blank node")):
         if terms.dropped[kind]:
@@ -203,7 +245,7 @@ def _tell_left_out(terms: _Terms, tell: Tell) -> None:
             )
 
 
-def _labels(terms: _Terms, shortener: Shortener, address: Address) -> tuple[pa.StringArray, pa.StringArray]:
+def _labels(terms: Terms, shortener: Shortener, address: Address) -> tuple[pa.StringArray, pa.StringArray]:
     """The labels of entities and of relations by number: IRIs shortened, nameless blank nodes numbered."""
     iris = [spelling for spelling in terms.entity_ids if spelling[:1] != '"' and spelling[:2] != "_:"]
     short = shortener.labels({*iris, *terms.relation_ids, *terms.datatypes.values()})

@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from operator import itemgetter
 from typing import Any
@@ -20,25 +22,32 @@ import pyarrow as pa
 from contextpool.errors import ConfigError, DataError, TripleFileError
 from contextpool.triples.files import open_bytes, readable
 from contextpool.triples.labels import ROLES
-from contextpool.triples.sources.address import Address, check_options, need_file, yes_or_no
+from contextpool.triples.sources.address import Address, check_options, need_file
 from contextpool.triples.sources.columns import (
     BATCH_ROWS,
+    DELIMITERS,
     asked_columns,
     batch_of_rows,
     check_labels,
     chosen_columns,
+    other_delimiter,
+    row_batch,
+    row_problem,
+    text_columns,
 )
+from contextpool.triples.sources.reading import BadRows, Reading
 
 TABLE_ROWS = 1 << 18
 _ADVICE = "Fill it, cast it to text, or leave the row out before handing the table over."
 
 
-def _parquet(address: Address) -> Iterator[pa.RecordBatch]:
+def _parquet(address: Address, reading: Reading) -> Iterator[pa.RecordBatch]:
     """Three columns of a Parquet file; the others are never read."""
     check_options(address, ("columns",))
     with opened_parquet(address) as file:
         names = file.schema_arrow.names
-        wanted = [names[position] for position in chosen_columns(address, names)]
+        reading.columns = chosen_columns(address, names)
+        wanted = [names[position] for position in reading.columns]
         for name in wanted:
             if names.count(name) > 1:
                 raise DataError(f"{address.text}: several columns are called {name!r}. Rename them apart.")
@@ -58,12 +67,12 @@ def opened_parquet(address: Address) -> Iterator[Any]:
         raise DataError(f"{address.place}: this is not a readable Parquet file ({error}).") from None
 
 
-def _arrow(address: Address) -> Iterator[pa.RecordBatch]:
+def _arrow(address: Address, reading: Reading) -> Iterator[pa.RecordBatch]:
     """Three columns of an Arrow IPC file (Feather 2), or of an IPC stream."""
     check_options(address, ("columns",))
     try:
         with pa.memory_map(str(need_file(address))) as source, _opened_ipc(source) as reader:
-            positions = chosen_columns(address, reader.schema.names)
+            reading.columns = positions = chosen_columns(address, reader.schema.names)
             is_stream = isinstance(reader, pa.RecordBatchStreamReader)
             stream = reader if is_stream else map(reader.get_batch, range(reader.num_record_batches))
             yield from table_batches(address, ([batch.column(k) for k in positions] for batch in stream))
@@ -81,12 +90,14 @@ def _opened_ipc(source: Any) -> Any:
         return pa.ipc.open_stream(source)
 
 
-def table_batches(address: Address, stream: Iterable[Sequence[pa.Array]]) -> Iterator[pa.RecordBatch]:
+def table_batches(
+    address: Address, stream: Iterable[Sequence[pa.Array]], advice: str = _ADVICE
+) -> Iterator[pa.RecordBatch]:
     """Head, relation and tail columns of typed tables as batches, all strings or all int64; nulls are refused."""
     first = 0
 
     def refuse(row: int, what: str) -> DataError:
-        return DataError(f"{address.text}: row {row:,} (from 0): {what} {_ADVICE}")
+        return DataError(f"{address.text}: row {row:,} (from 0): {what} {advice}")
 
     for columns in stream:
         ready = []
@@ -120,64 +131,137 @@ def _text_or_integers(address: Address, column: pa.Array, role: str) -> pa.Array
     )
 
 
-def _csv(address: Address) -> Iterator[pa.RecordBatch]:
-    """A CSV file, plain, .gz or .zst, with a header unless `header=no`; every field is the text that stands there."""
-    check_options(address, ("columns", "header", "delimiter"))
-    path, has_header = need_file(address), yes_or_no(address, "header", True)
-    if not has_header and asked_columns(address) is None:
-        address = address.with_options({"columns": "0,1,2"})
+def _csv(address: Address, reading: Reading) -> Iterator[pa.RecordBatch]:
+    """A CSV file, plain, .gz or .zst; every field is the text that stands there. See `text_columns` for its header."""
+    check_options(address, ("columns", "header", "delimiter", "bad_rows"))
+    need_file(address)
+    bad, good = reading.bad, 0
+    with contextlib.closing(_csv_rows(address, reading)) as rows:
+        while some := list(islice(rows, BATCH_ROWS)):
+            try:
+                batch = batch_of_rows([row for _, row in some], 0, lambda row, what: DataError(what))
+            except DataError:
+                batch = row_batch(_sound_rows(some, bad))
+            good += batch.num_rows
+            if bad.enough:
+                break
+            if bad.skip or not bad:
+                yield batch
+    bad.finish(good)
+
+
+def _csv_rows(address: Address, reading: Reading) -> Generator[tuple[int, Sequence[str]], None, None]:
+    """(line, head, relation, tail) of each record of the right width, not yet checked."""
+    reading.find_line = lambda row: _line_of_row(address, row)
     with (
-        readable(path),
-        open_bytes(path) as raw,
-        io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as text,
+        readable(address.path),
+        open_bytes(address.path) as raw,
+        io.TextIOWrapper(raw, encoding="utf-8", errors="surrogateescape", newline="") as text,
     ):
-        records = _records(csv.reader(text, delimiter=_delimiter(address), strict=True), address.place)
+        records = _records(text, address, reading.bad)
         top = next(records, None)
         if top is None:
             return
-        names = top[1] if has_header else [f"column {number}" for number in range(len(top[1]))]
-        chosen = chosen_columns(address, names, lambda what: TripleFileError(address.place, 1, what))
+        _refuse_other_delimiter(address, top[1])
+        header, chosen = text_columns(
+            address, top[1], lambda what: TripleFileError(address.place, top[0], what)
+        )
+        reading.header, reading.first_line, reading.columns = (
+            header,
+            1 + header,
+            asked_columns(address) or chosen,
+        )
         pick = itemgetter(*chosen)
-        remaining = records if has_header else chain([top], records)
-        while some := list(islice(remaining, BATCH_ROWS)):
-            lines = [line for line, _ in some]
-            yield batch_of_rows([pick(record) for _, record in some], 0, _bad_line(address, lines))
+        for line, record in records if header else chain([top], records):
+            yield line, pick(record)
 
 
-def _bad_line(address: Address, lines: Sequence[int]) -> Callable[[int, str], DataError]:
-    return lambda row, what: TripleFileError(
-        address.place, lines[row], f"{what} Change it, or leave the line out."
-    )
+def _refuse_other_delimiter(address: Address, top: Sequence[str]) -> None:
+    """Where the first line has fewer than three fields, but another delimiter makes three of it."""
+    if len(top) >= 3:
+        return
+    with open_bytes(address.path) as stream:
+        start = stream.read(1 << 14).decode("utf-8", "replace").splitlines()
+    lines = [line for line in start[: max(1, min(20, len(start) - 1))] if line]
+    other = other_delimiter(address, lines, _delimiter(address))
+    if other:
+        what = f"{len(top)} field{'s' * (len(top) != 1)} instead of three."
+        raise TripleFileError(address.place, 1, what + other)
 
 
-def _records(reader: Any, place: str) -> Iterator[tuple[int, list[str]]]:
-    """(the line on which it ends, record), all of one width; whatever else is an error with its line."""
+def _sound_rows(rows: Sequence[tuple[int, Sequence[str]]], bad: BadRows) -> list[Sequence[str]]:
+    """The rows that are triples; the others are added to the bad ones. O(rows)."""
+    sound = []
+    for line, row in rows:
+        problem = row_problem(row)
+        if problem is None:
+            sound.append(row)
+            continue
+        foreign = re.search("[\udc80-\udcff]", "".join(row))
+        if foreign:
+            problem = f"the byte 0x{ord(foreign[0]) - 0xDC00:02x} is not UTF-8. Convert the file to UTF-8."
+        bad.add(line, problem, _as_csv(row))
+    return sound
+
+
+def _as_csv(record: Sequence[str]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="").writerow(record)
+    return out.getvalue()
+
+
+def _line_of_row(address: Address, row: int) -> int:
+    """The line on which row k ends, counted from 0 over the rows that are triples; reads the file again."""
+    reading = Reading.of(replace(address, options={**address.options, "bad_rows": "skip"}))
+    with contextlib.closing(_csv_rows(address, reading)) as rows:
+        sound = (line for line, record in rows if row_problem(record) is None)
+        return next(islice(sound, row, None))
+
+
+def _records(text: Any, address: Address, bad: BadRows) -> Iterator[tuple[int, list[str]]]:
+    """(the line on which it ends, record), all of one width; whatever else is bad, or an error where it has no end."""
+    last = [""]
+    reader = csv.reader(_remembered(text, last), delimiter=_delimiter(address), strict=True)
     width = None
-    try:
-        for record in reader:
-            if width is not None and len(record) != width:
-                what = f"{len(record)} fields instead of {width}. Each line has as many as the first; is a quote open?"
-                what = what if record else "the line is blank. Remove it."
-                raise TripleFileError(place, reader.line_num, what)
+    while not bad.enough:
+        try:
+            record = next(reader, None)
+        except csv.Error as error:
+            what = f"this is not CSV ({error}). Check its quotes."
+            if "expected after" not in str(error):  # a quote that is open to the end, a field of any length
+                raise TripleFileError(address.place, reader.line_num, what) from None
+            bad.add(reader.line_num, what, last[0].rstrip("\r\n"))
+            continue
+        if record is None:
+            return
+        if width is None:
             width = len(record)
+        if len(record) == width and record:
             yield reader.line_num, record
-    except csv.Error as error:
-        what = f"this is not CSV ({error}). Check its quotes."
-        raise TripleFileError(place, reader.line_num, what) from None
-    except UnicodeDecodeError as error:
-        what = f"a byte near here is not UTF-8 ({error.reason}). Convert the file to UTF-8."
-        raise TripleFileError(place, reader.line_num + 1, what) from None
+            continue
+        what = (
+            f"{len(record)} fields instead of {width}. Each line has as many as the first; is a quote open?"
+        )
+        bad.add(reader.line_num, what if record else "the line is blank. Remove it.", _as_csv(record))
+
+
+def _remembered(lines: Any, last: list[str]) -> Iterator[str]:
+    for line in lines:
+        last[0] = line
+        yield line
 
 
 def _delimiter(address: Address) -> str:
     value = address.options.get("delimiter", ",")
-    value = "\t" if value == "tab" else value
+    value = next((sign for sign, word in DELIMITERS.items() if word == value), value)
     if not isinstance(value, str) or len(value) != 1 or value in '"\r\n':
-        raise ConfigError(f"{address.text}: delimiter is {value!r}; it is one character, or the word tab.")
+        raise ConfigError(
+            f"{address.text}: delimiter is {value!r}; it is one character, or the word tab or space."
+        )
     return value
 
 
-def _npy(address: Address) -> Iterator[pa.RecordBatch]:
+def _npy(address: Address, reading: Reading) -> Iterator[pa.RecordBatch]:
     """Integers [T, 3]: head, relation, tail as numbers. For more columns `columns` chooses three.
 
     Read in pieces rather than memory-mapped: mapped pages would count as resident memory.
@@ -187,7 +271,7 @@ def _npy(address: Address) -> Iterator[pa.RecordBatch]:
     if asked_columns(address) is None and ids.shape[1] != 3:
         raise _not_triples(address, ids)
     names = list(ROLES) if ids.shape[1] == 3 else [f"column {number}" for number in range(ids.shape[1])]
-    positions = chosen_columns(address, names)
+    reading.columns = positions = chosen_columns(address, names)
 
     def pieces() -> Iterator[list[pa.Array]]:
         with address.path.open("rb") as stream:
@@ -230,7 +314,7 @@ def known_rows(address: Address) -> tuple[int, bool] | None:
         return file.metadata.num_rows, all(pa.types.is_integer(schema.types[k]) for k in positions)
 
 
-TABLES: dict[str, Callable[[Address], Iterator[pa.RecordBatch]]] = {
+TABLES: dict[str, Callable[[Address, Reading], Iterator[pa.RecordBatch]]] = {
     "csv": _csv,
     "parquet": _parquet,
     "arrow": _arrow,
