@@ -126,7 +126,7 @@ def test_what_is_wrong_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     broken.write_text("a\tr\tb\na\tr\n")
     with pytest.raises(DataError, match=r"x.tsv:2"):
         map_graph([broken], tmp_path / "graph")
-    with pytest.raises(ConfigError, match="--memory is 5 bytes"):
+    with pytest.raises(ConfigError, match="memory is 5 bytes"):
         map_graph([broken], tmp_path / "graph", memory=5)
     assert [path.name for path in tmp_path.iterdir()] == ["x.tsv"]
     with pytest.raises(DataError, match="there is no graph here"):

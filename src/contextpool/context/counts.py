@@ -9,7 +9,10 @@ NR_h and inverse(x) out of NR_t, so counts change in the rows of x and of invers
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import repeat
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -20,13 +23,24 @@ from torch import Tensor
 
 from contextpool.errors import DataError
 from contextpool.graph.graph import Graph
-from contextpool.graph.relation_sets import WORD_BITS, RelationSets, entity_words, num_words, relation_sets
+from contextpool.graph.relation_sets import (
+    WORD_BITS,
+    RelationSets,
+    entity_words,
+    num_words,
+    pack_bits,
+    relation_sets,
+)
 from contextpool.graph.relations import RelationVocabulary, inverse
 
 Counts = npt.NDArray[np.int64]
 MAX_BYTES_A_THREAD = 2**27
+LEAST_SHARED = 2**20
+"""Edges; fewer are counted sooner than threads are started."""
+BYTES_A_PAIR = 20
+"""Of two relations: counts, what threads count, precision, and a copy of it."""
 MAX_DIRECTED = 20_000
-"""2R beyond this would need more than 3 GB for the counts."""
+"""2R beyond this would need more than 8 GB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,21 +90,48 @@ def count_from_columns(
     return count_rows(starts, relations, 2 * num_relations)
 
 
-def check_relation_count(num_directed: int) -> None:
-    """Refuse a number of relations whose counts could not be held."""
+def check_relation_count(num_directed: int, free: int | None = None) -> None:
+    """Refuse a number of relations whose counts could not be held, before memory is taken for them.
+
+    `free` is how many bytes there are; by default what the system says.
+    """
+    needed = BYTES_A_PAIR * num_directed**2
+    matrix = f"{num_directed // 2:,} relations make a {num_directed:,} x {num_directed:,} matrix of counts"
     if num_directed > MAX_DIRECTED:
         raise DataError(
-            f"{num_directed // 2:,} relations make a {num_directed:,} x {num_directed:,} matrix of counts, "
-            f"{num_directed**2 * 8 / 1e9:.0f} GB; the most is {MAX_DIRECTED // 2:,}. "
-            "Are head and relation columns swapped?"
+            f"{matrix}, {needed / 1e9:,.0f} GB with what is made of it; the most is {MAX_DIRECTED // 2:,} relations. "
+            "Are head and relation columns swapped? Leave out the rare ones otherwise."
         )
+    free = free_memory() if free is None and needed > MAX_BYTES_A_THREAD else free
+    if free is not None and needed > free:
+        raise DataError(
+            f"{matrix}, which takes {needed / 1e9:.1f} GB with what is made of it, and {free / 1e9:.1f} GB are free. "
+            "Leave out the facts of rare relations, or use a machine with more memory."
+        )
+
+
+def free_memory() -> int | None:
+    """Bytes that can be had without swapping; None where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, ValueError, StopIteration):
+        return None
 
 
 def count_rows(starts: npt.NDArray[np.int64], relations: npt.NDArray[np.int32], num_directed: int) -> Counts:
     """Counts over rows of relations, duplicates allowed: one matrix a thread, or one for all where it is large."""
-    matrix_bytes = 8 * num_directed**2
-    shares = available_threads() if matrix_bytes <= MAX_BYTES_A_THREAD else 1
-    counts: Counts = _count_shares(starts, relations, num_directed, shares)
+    several = len(relations) >= LEAST_SHARED and 8 * num_directed**2 <= MAX_BYTES_A_THREAD
+    shares = available_threads() if several else 1
+    partial = np.zeros((shares, num_directed, num_directed), dtype=np.int32)  # an entity counts once: fits
+    bounds = np.searchsorted(
+        starts, starts[-1] * np.arange(shares) // shares
+    )  # about equally many edges each
+    bounds = np.append(bounds, len(starts) - 1)
+    with ThreadPoolExecutor(shares) as threads:  # numba's own take seconds to compile for
+        counted = threads.map(_count_share, repeat(starts), repeat(relations), bounds, bounds[1:], partial)
+        assert len(list(counted)) == shares
+    counts: Counts = _joined(partial)
     return counts
 
 
@@ -123,6 +164,22 @@ class Statistics:
     def relations(self) -> RelationVocabulary:
         return self.counts.relations
 
+    def over(self, relations: RelationVocabulary) -> Statistics:
+        """The same counts numbered by other relations: zero for what was not counted, nothing of what they lack."""
+        if relations == self.relations:
+            return self
+        place = np.array([relations.index.get(label, -1) for label in self.relations.directed], dtype=np.intp)
+        old = np.flatnonzero(place >= 0)
+        new = place[old]
+        both = np.zeros((relations.num_directed, relations.num_directed), dtype=self.counts.both.dtype)
+        both[np.ix_(new, new)] = self.counts.both[np.ix_(old, old)]
+        members = np.zeros((len(self.sets.words), relations.num_directed), dtype=bool)
+        members[:, new] = self.sets.members()[:, old]
+        sets = RelationSets(
+            relations.num_directed, pack_bits(members), self.sets.weight, self.sets.set_of_entity
+        )
+        return Statistics(Cooccurrence(relations, both, self.counts.num_entities), sets)
+
     def __add__(self, other: Statistics) -> Statistics:
         """Over the entities of both graphs."""
         counts = self.counts + other.counts
@@ -147,13 +204,29 @@ class Statistics:
         cls, relations: RelationVocabulary, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]
     ) -> Statistics:
         """What `to_tensors` gave, for the same relations."""
-        size, width = relations.num_directed, num_words(relations.num_directed)
+        cls.check_shapes(relations, {name: (one.dtype, tuple(one.shape)) for name, one in tensors.items()})
         both, words, weight = (tensors[name].cpu().numpy() for name in ("both", "set_words", "set_weight"))
-        if both.shape != (size, size) or words.shape[1:] != (width,) or len(words) != len(weight):
-            raise DataError(f"the stored context does not belong to {relations.num_relations} relations.")
-        counts = Cooccurrence(relations, both.astype(np.int64), int(meta["num_entities"]))
+        size, entities = relations.num_directed, meta.get("num_entities")
+        beyond = (
+            size % WORD_BITS
+        )  # bits of the last word that stand for no relation: compiled code would follow them
+        stray = len(words) and beyond and (words[:, -1].view(np.uint64) >> np.uint64(beyond)).any()
+        if type(entities) is not int or entities < 0 or stray or (both < 0).any() or (weight < 0).any():
+            raise DataError("the stored context holds numbers that are no counts of a graph. It is damaged.")
         nobody = np.empty(0, dtype=np.int32)
-        return cls(counts, RelationSets(size, words.view(np.uint64), weight.astype(np.int64), nobody))
+        sets = RelationSets(size, words.view(np.uint64), weight, nobody)
+        return cls(Cooccurrence(relations, both, entities), sets)
+
+    @staticmethod
+    def check_shapes(
+        relations: RelationVocabulary, shapes: Mapping[str, tuple[torch.dtype, tuple[int, ...]]]
+    ) -> None:
+        """Refuse tensors that cannot be the counts of these relations."""
+        size, width = relations.num_directed, num_words(relations.num_directed)
+        sets = shapes.get("set_weight", (None, ()))[1][:1]  # [S]
+        expected = {"both": (size, size), "set_words": (*sets, width), "set_weight": sets}
+        if shapes != {name: (torch.int64, shape) for name, shape in expected.items()} or not sets:
+            raise DataError(f"the stored context does not belong to {relations.num_relations} relations.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +263,7 @@ class CountsOf:
 
     def __init__(self, graph: Graph, counts: Cooccurrence) -> None:
         self.num_relations, self.num_entities = graph.num_relations, counts.num_entities
-        self.both = torch.from_numpy(counts.both.copy()).to(graph.device)  # [2R, 2R]
+        self.both = torch.from_numpy(counts.both).to(graph.device)  # [2R, 2R], read only
         self.support = self.both.diagonal().clone()  # [2R]
         self._graph = graph
         self.words = torch.from_numpy(entity_words(graph).view("int64")).to(graph.device)  # [N, W]
@@ -300,31 +373,18 @@ def _place_relations(head, relation, tail, num_relations, share, shares, cursor,
             cursor[tail[k]] += 1
 
 
-@numba.njit(cache=True, parallel=True, nogil=True)
-def _count_shares(starts, relations, num_directed, shares):  # type: ignore[no-untyped-def]
-    """Each share of the entities is counted into its own matrix; integers, so the sum is exact."""
-    partial = np.zeros((shares, num_directed, num_directed), dtype=np.int32)  # an entity counts once: fits
-    for share in numba.prange(shares):
-        first = _share_start(starts, share, shares)
-        last = _share_start(starts, share + 1, shares)
-        _count_share(starts, relations, first, last, partial[share])
-    both = np.zeros((num_directed, num_directed), dtype=np.int64)
-    for share in range(shares):
-        for a in range(num_directed):
+@numba.njit(cache=True, nogil=True)
+def _joined(partial):  # type: ignore[no-untyped-def]
+    """The sum of all shares' matrices [shares, 2R, 2R], both sides of the diagonal."""
+    both = np.zeros(partial.shape[1:], dtype=np.int64)
+    for share in range(len(partial)):
+        for a in range(len(both)):
             both[a, a] += partial[share, a, a]
             for b in range(a):
                 pairs = np.int64(partial[share, a, b]) + partial[share, b, a]  # each pair stands on one side
                 both[a, b] += pairs
                 both[b, a] += pairs
     return both
-
-
-@numba.njit(cache=True, nogil=True)
-def _share_start(starts, share, shares):  # type: ignore[no-untyped-def]
-    """The first entity of a share: shares hold about equally many edges."""
-    if share == shares:
-        return len(starts) - 1
-    return np.searchsorted(starts, starts[-1] * share // shares)
 
 
 @numba.njit(cache=True, nogil=True)

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from contextpool.context.counts import check_relation_count, count_rows
-from contextpool.errors import ConfigError, DataError
+from contextpool.errors import ConfigError, DataError, setting
 from contextpool.graph.graph import MAX_EDGES
 from contextpool.graph.mapped import DESCRIPTION, FORMAT, MappedGraph, open_graph
 from contextpool.triples.reader import batches
@@ -58,10 +58,12 @@ def map_graph(
     """
     folder, addresses = Path(folder), [parse_address(source) for source in sources]
     if memory < MIN_MEMORY:
-        raise ConfigError(f"--memory is {memory:,} bytes; at least {MIN_MEMORY >> 20} MiB are needed.")
+        raise ConfigError(
+            f"{setting('memory')} is {memory:,} bytes; at least {MIN_MEMORY >> 20} MiB are needed."
+        )
     if folder.exists() and not (overwrite and (folder / DESCRIPTION).is_file()):
         raise ConfigError(
-            f"{folder} is there already. Choose another name, or replace a mapped graph (--overwrite)."
+            f"{folder} is there already. Choose another name, or replace a mapped graph ({setting('overwrite', True)})."
         )
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (

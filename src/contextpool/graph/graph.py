@@ -41,6 +41,18 @@ class Graph:
     edge_tail: Tensor  # [2T] int32
     edge_inverse: Tensor  # [2T] int32
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For other processes: arrays by value, as torch would put them into shared memory, and nothing derived."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {key: one.cpu().numpy() if isinstance(one, Tensor) else one for key, one in values.items()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """What `__getstate__` gave; a graph of a GPU comes back on the CPU."""
+        for key, one in state.items():
+            is_array = isinstance(one, np.ndarray)
+            own = torch.from_numpy(np.require(one, requirements="W")) if is_array else one
+            object.__setattr__(self, key, own)
+
     @classmethod
     def from_triples(cls, triples: Iterable[Triple] | Triples) -> Graph:
         """From (head, relation, tail) labels, or from a `Triples` whose vocabularies are kept as they are."""

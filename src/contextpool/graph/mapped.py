@@ -116,6 +116,10 @@ class MappedGraph(Graph):
     both: npt.NDArray[np.int64]
     """[2R, 2R] entities having both relations."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process maps the same files."""
+        return open_graph, (self.folder,)
+
     @property
     def digest(self) -> str:
         """sha256 over labels and facts."""
@@ -172,6 +176,8 @@ def _description(folder: Path) -> dict[str, Any]:
 def _mapped(folder: Path, name: str) -> npt.NDArray[Any]:
     """Copy on write: nothing that is done with the array reaches the file."""
     path = folder / f"{name}.npy"
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path}: this is no file. Make the graph again with `contextpool data map`.")
     try:
         if path.stat().st_size and np.load(path, mmap_mode="r").size == 0:
             return np.load(path)  # type: ignore[no-any-return]

@@ -113,9 +113,10 @@ def _numbered(query, entity, hop, num_layers):  # type: ignore[no-untyped-def]
     ends = np.zeros(num_layers + 1, dtype=np.int64)
     for k in range(len(hop)):
         ends[hop[k]] += 1
-    ends = np.cumsum(ends)
     place = np.zeros(num_layers + 1, dtype=np.int64)
-    place[1:] = ends[:-1]
+    for layer in range(num_layers):  # in loops: numba takes two seconds to compile slices that are assigned
+        place[layer + 1] = ends[layer]
+        ends[layer + 1] += ends[layer]
     number = np.empty(len(hop), dtype=np.int32)
     node_query, node_entity = np.empty(len(hop), dtype=np.int64), np.empty(len(hop), dtype=np.int64)
     for k in range(len(hop)):

@@ -75,6 +75,19 @@ def reach(
     return np.repeat(np.arange(len(query_head), dtype=np.int32), size), entity, hop
 
 
+def walk_step(start: Tensor, other: Tensor, count: Tensor, sent: Tensor) -> Tensor:
+    """[N, B] what arrives at each entity: the sum of count times what its others send (row start[e]:start[e + 1])."""
+    arrays = [array_of(one) for one in (start, other, count, sent)]
+    arrived = torch.empty_like(sent)
+    out = array_of(arrived)
+    in_blocks(
+        lambda first, last: _step_block(first, last, *arrays, out),
+        len(sent),
+        threads_within(0, other.numel() * sent.size(1)),
+    )
+    return arrived
+
+
 def array_of(tensor: Tensor) -> npt.NDArray[Any]:
     """The numbers of a tensor, one after the other in main memory."""
     array: npt.NDArray[Any] = tensor.contiguous().cpu().numpy()
@@ -232,6 +245,15 @@ def _place_block(first, sizes, starts, block, query, edge):  # type: ignore[no-u
                 edge[write + k] = block[read + k]
                 query[write + k] = first + row
             read += sizes[row, hop]
+
+
+@numba.njit(cache=True, nogil=True)
+def _step_block(first, last, start, other, count, sent, out):  # type: ignore[no-untyped-def]
+    for row in range(first, last):
+        out[row] = 0.0
+        for place in range(start[row], start[row + 1]):
+            for query in range(sent.shape[1]):
+                out[row, query] += count[place] * sent[other[place], query]
 
 
 @numba.njit(cache=True, nogil=True)

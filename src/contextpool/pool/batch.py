@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,7 +15,7 @@ from contextpool.context.config import NO_CONTEXT, ContextConfig, ViewConfig
 from contextpool.context.counts import CountsOf, QueryCounts, Statistics
 from contextpool.context.families import ContextFamilies
 from contextpool.context.neighbors import ContextNeighbors, RelationSelector
-from contextpool.context.relevance import neighborhood_precision, shuffled_neighbors
+from contextpool.context.relevance import shuffled_neighbors
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import inverse
 from contextpool.kernels.backend import has_triton
@@ -95,8 +96,10 @@ class BatchBuilder:
     @cached_property
     def _relation_precision(self) -> Tensor:
         """[2R, 2R] float32"""
-        precision = neighborhood_precision(self._statistics.counts)
-        table = torch.from_numpy(precision).float().to(self.graph.device)
+        counts = self._statistics.counts
+        precision = np.empty(counts.both.shape, dtype=np.float32)
+        np.divide(counts.both, np.maximum(counts.support, 1), out=precision, casting="same_kind")
+        table = torch.from_numpy(precision).to(self.graph.device)
         return table if self._neighbors is None else table[:, self._neighbors]
 
     @cached_property

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from contextpool.context.counts import Cooccurrence, count_from_columns
 from contextpool.context.mining.codes import RelationCodes, by_sorted_label, mining_batches
-from contextpool.errors import ConfigError, DataError
+from contextpool.errors import ConfigError, DataError, setting
 from contextpool.triples.sources.address import Address, parse_address
 
 Engine = Literal["memory", "disk", "duckdb", "spark"]
@@ -49,9 +49,11 @@ def mine_counts(
     address = source if isinstance(source, Address) else parse_address(source)
     folder = None if temp is None else Path(temp)
     if engine not in get_args(Engine):
-        raise ConfigError(f"engine is {engine!r}; it is one of {', '.join(get_args(Engine))}.")
+        raise ConfigError(f"{setting('engine')} is {engine!r}; it is one of {', '.join(get_args(Engine))}.")
     if master is not None and engine != "spark":
-        raise ConfigError(f"a master URL is Spark's; the engine is {engine!r}. Use --engine spark.")
+        raise ConfigError(
+            f"a master URL is Spark's; the engine is {engine!r}. Use {setting('engine', 'spark')}."
+        )
     if folder is not None and not folder.is_dir():
         raise ConfigError(f"{folder}: there is no such folder for temporary files.")
     counts, rows = _run(address, engine, memory, master, folder, progress)
@@ -101,7 +103,9 @@ def _numbered(ends: list[pa.Array]) -> tuple[npt.NDArray[np.int32], int]:
     """[2T] the entity number of each head and tail, and their span; dense ids stay as they are."""
     total = sum(map(len, ends))
     if total >= 2**31:
-        raise DataError("the in-memory engine takes fewer than 2^30 triples; use --engine disk.")
+        raise DataError(
+            f"the in-memory engine takes fewer than 2^30 triples; use {setting('engine', 'disk')}."
+        )
     if pa.types.is_integer(ends[0].type):
         span = max(int(part.to_numpy().max(initial=0)) for part in ends) + 1
         if span <= MAX_SPREAD * total:

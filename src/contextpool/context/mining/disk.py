@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from contextpool.context.counts import Cooccurrence, Counts, available_threads, count_rows
 from contextpool.context.mining.codes import RelationCodes, by_sorted_label, holds_ids, mining_batches
-from contextpool.errors import ContextPoolError, DataError
+from contextpool.errors import ContextPoolError, DataError, setting
 from contextpool.triples.sources.address import Address, need_file
 from contextpool.triples.sources.tables import known_rows
 
@@ -57,7 +57,7 @@ def mine_on_disk(
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             raise ContextPoolError(
-                f"{Path(temporary).parent}: the disk is full. Free some, or name another folder with --temp."
+                f"{Path(temporary).parent}: the disk is full. Free some, or name another folder with {setting('temp')}."
             ) from error
         both = np.zeros((codes.num_directed, codes.num_directed), dtype=np.int64)
         num_entities = 0
@@ -71,7 +71,7 @@ def _num_partitions(address: Address, memory: int) -> int:
     """The number of partitions: each has to fit its share of the memory."""
     if memory < MIN_MEMORY:
         raise DataError(
-            f"--memory is {memory:,} bytes; mining on disk needs {MIN_MEMORY >> 20} MiB at least."
+            f"{setting('memory')} is {memory:,} bytes; mining on disk needs {MIN_MEMORY >> 20} MiB at least."
         )
     wanted = -(-_pair_bytes(address) * SHARE_OF_MEMORY // memory)
     return next((prime for prime in PRIMES if prime >= wanted), PRIMES[-1])
@@ -94,7 +94,7 @@ def _check_space(address: Address, folder: Path) -> None:
     if needed > free:
         raise ContextPoolError(
             f"{folder.parent}: mining {address.text} on disk writes {needed / 1e9:.1f} GB there, and "
-            f"{free / 1e9:.1f} GB are free. Name another folder with --temp."
+            f"{free / 1e9:.1f} GB are free. Name another folder with {setting('temp')}."
         )
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from contextpool.context.counts import Cooccurrence, available_threads, check_relation_count
 from contextpool.context.mining.codes import by_sorted_label, mining_batches
-from contextpool.errors import ContextPoolError, MissingExtraError
+from contextpool.errors import ContextPoolError, MissingExtraError, setting
 from contextpool.triples.labels import ROLES
 from contextpool.triples.sources.address import Address
 from contextpool.triples.sources.tables import opened_parquet
@@ -70,7 +70,7 @@ def mine_with_duckdb(
             reason = str(error).splitlines()[0]
             raise ContextPoolError(
                 f"{address.text}: DuckDB could not mine it within {memory / 2**20:.0f} MiB ({reason}). "
-                "Raise --memory, or use --engine disk."
+                f"Raise {setting('memory')}, or use {setting('engine', 'disk')}."
             ) from error
 
 
@@ -128,7 +128,7 @@ def _spark_session(sql: Any, memory: int, master: str | None, folder: Path) -> A
         reason = str(error).strip().splitlines()
         raise ContextPoolError(
             f"Spark did not start at {master or 'this machine'}: {reason[0] if reason else type(error).__name__}. "
-            "It needs Java 17 or newer (`java -version`), and --master a URL that can be reached."
+            f"It needs Java 17 or newer (`java -version`), and {setting('master')} a URL that can be reached."
         ) from error
 
 
