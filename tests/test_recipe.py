@@ -18,7 +18,14 @@ from contextpool.models.nbfnet import NBFNetConfig
 from contextpool.models.redgnn import REDGNNConfig
 from contextpool.models.registry import model_class
 from contextpool.pool.batch import BatchBuilder
-from contextpool.recipe import Recipe, read_recipe, section_values, shipped_recipe
+from contextpool.recipe import (
+    SHIPPED_RECIPES,
+    Recipe,
+    context_from,
+    read_recipe,
+    section_values,
+    shipped_recipe,
+)
 from contextpool.train.config import TrainConfig
 from learning_worlds import CONTEXTS, random_graph
 
@@ -201,12 +208,13 @@ FAMILIES = [
 def test_every_shipped_recipe_loads_and_its_context_can_be_mined() -> None:
     graph = random_graph(3)
     folder = resources.files("contextpool").joinpath("recipes")
-    models = [entry.name.removesuffix(".toml") for entry in folder.iterdir()]
+    tables = [entry.name for entry in folder.iterdir() if entry.name not in SHIPPED_RECIPES]
+    models = [name.removesuffix(".toml") for name in tables]
     assert "nbfnet" in models
     for name in models:
         table = tomllib.loads(folder.joinpath(f"{name}.toml").read_text("utf-8"))
-        families = {section.removesuffix("+cp") for section in table} - {"all"}
-        assert families - {"world"} == set(FAMILIES)
+        families = {section.removesuffix("+cp") for section in table} - {"all", "own", "fast", "best"}
+        assert families - {"world"} == (set() if name == "anygraph" else set(FAMILIES))
         for family in families:
             dataset = family if family == "world" else f"{family}_v2"
             for context in (False, True):
@@ -220,6 +228,16 @@ def test_every_shipped_recipe_loads_and_its_context_can_be_mined() -> None:
                     )
                     model = model_class(name)(graph.num_relations, recipe.model_config(), recipe.context)
                     BatchBuilder(graph, model.num_layers, recipe.context, Statistics.of(graph))
+
+
+@pytest.mark.parametrize("section", ["own", "fast", "best"])
+def test_a_graph_that_nothing_was_searched_on_has_recipes_too(section: str) -> None:
+    plain, pooled = (shipped_recipe("mine.tsv", "nbfnet", context, section) for context in (False, True))
+    assert plain is not None
+    assert pooled is not None
+    assert (plain.dataset, plain.settings) == ("mine.tsv", pooled.settings)
+    assert pooled.context == context_from(True)
+    assert pooled.train == replace(plain.train, edge_dropout=0.2)
 
 
 def test_the_splits_of_a_family_have_one_recipe() -> None:

@@ -14,6 +14,7 @@ from contextpool.graph.graph import Graph
 from contextpool.models.base import LinkPredictor
 from contextpool.pool.batch import BatchBuilder
 from contextpool.train.config import TrainConfig
+from contextpool.train.course import EveryQuery
 from contextpool.train.loop import Trainer
 from contextpool.train.queries import TrainingQueries
 from learning_worlds import CONTEXTS, family_dataset, new_model, random_graph
@@ -108,14 +109,9 @@ def weights_after_five_steps(name: str, context: ContextConfig | None, device: s
     queries = TrainingQueries.of(data.training_queries, graph, data.training_filter)
     model = gentle_model(name, graph, context, 1).to(device)
     graph = graph.to(device)
-    options = {"epochs": 1, "batch_size": -(-len(queries) // 5), "warmup_steps": 0}
-    trainer = Trainer(
-        model,
-        queries.to(graph.device),
-        BatchBuilder(graph, model.num_layers, context),
-        TrainConfig(**options),
-        lambda model: 0.5,
-    )
+    config = TrainConfig(epochs=1, batch_size=-(-len(queries) // 5), warmup_steps=0)
+    course = EveryQuery(queries, BatchBuilder(graph, model.num_layers, context), config)
+    trainer = Trainer(model, course, config, lambda model: 0.5)
     assert trainer.steps_per_epoch == 5
     trainer.fit()
     return {name: value.cpu() for name, value in model.state_dict().items()}

@@ -17,8 +17,8 @@ from contextpool.context.counts import Statistics
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
 from contextpool.models.base import LinkPredictor
+from contextpool.models.nbfnet import mean_log_degree, set_mean_log_degree
 from contextpool.models.registry import model_class, model_names
-from contextpool.pool.batch import BatchBuilder
 from learning_worlds import (
     CONTEXTS,
     SMALL,
@@ -39,6 +39,14 @@ LEAKS = amount(2, 100)
 MODELS = pytest.mark.parametrize("name", model_names())
 
 
+def takes(name: str, context: ContextConfig | None) -> bool:
+    try:
+        model_class(name).check_context(context)
+    except ConfigError:
+        return False
+    return True
+
+
 def in_context(*, but: str = "") -> pytest.MarkDecorator:
     """Every model with every way of using context that it takes, except one."""
     return pytest.mark.parametrize(
@@ -47,7 +55,7 @@ def in_context(*, but: str = "") -> pytest.MarkDecorator:
             pytest.param(name, context, id=f"{name}-{way}")
             for name in model_names()
             for way, context in CONTEXTS.items()
-            if way != but and (context is None or model_class(name).takes_context)
+            if way != but and takes(name, context)
         ],
     )
 
@@ -59,7 +67,7 @@ TRAINED_ON_FACTS = in_context(but="families")  # which tests/test_leaks.py shows
 def scores_on(
     model: LinkPredictor, graph: Graph, context: ContextConfig | None, head: Tensor, relation: Tensor
 ) -> Tensor:
-    return ask(model, BatchBuilder(graph, model.num_layers, context), head, relation)
+    return ask(model, model.builder(graph, context, None), head, relation)
 
 
 def close(one: Tensor, other: Tensor) -> None:
@@ -85,7 +93,7 @@ def test_neither_batch_size_nor_order_changes_a_score(name: str, context: Contex
         graph = random_graph(seed)
         head, relation = every_query(graph)
         model = new_model(name, graph, context, seed)
-        builder = BatchBuilder(graph, model.num_layers, context)
+        builder = model.builder(graph, context, None)
         together = ask(model, builder, head, relation)
         order = torch.randperm(len(head), generator=torch.Generator().manual_seed(seed))
         for size in (1, 7):
@@ -139,10 +147,11 @@ def test_a_model_answers_on_entities_it_has_never_seen(name: str, context: Conte
     """A second, larger graph beside the first: those of the first score as they did without it."""
     graph = Graph.from_triples(families(3))
     model = new_model(name, graph, context)
-    known = BatchBuilder(graph, model.num_layers, context, Statistics.of(graph))
+    known = model.builder(graph, context, Statistics.of(graph))
     strangers = [(f"z{head}", relation, f"z{tail}") for head, relation, tail in families(5)]
     joined = Graph.from_triples([*graph.triples, *strangers])
-    both = BatchBuilder(joined, model.num_layers, context, Statistics.of(graph))
+    set_mean_log_degree(joined, mean_log_degree(graph))
+    both = model.builder(joined, context, Statistics.of(graph))
     head, relation = torch.arange(5).repeat(6), torch.arange(6).repeat_interleave(5)
     place = torch.tensor([joined.entity_id(label) for label in graph.entities])
     close(ask(model, both, place[head], relation)[:, place], ask(model, known, head, relation))
@@ -168,11 +177,12 @@ def test_hiding_a_fact_gives_the_scores_of_the_graph_that_never_held_it(
             graph.edge_relation.long(),
             torch.arange(graph.num_edges),
         )
-        hiding = ask(model, BatchBuilder(graph, model.num_layers, context), head, relation, edge)
+        hiding = ask(model, model.builder(graph, context, None), head, relation, edge)
         for number in edge.tolist():
             smaller = without_fact(graph, number)
+            set_mean_log_degree(smaller, mean_log_degree(graph))  # one number for all queries of a graph
             statistics = None if context is None else Statistics.of(smaller)
-            builder = BatchBuilder(smaller, model.num_layers, context, statistics)
+            builder = model.builder(smaller, context, statistics)
             close(hiding[number, None], ask(model, builder, head[number, None], relation[number, None]))
 
 
@@ -198,7 +208,7 @@ def test_an_isolated_head_and_a_graph_without_facts_get_finite_scores(
     empty = Graph.from_triples(graph.as_triples().select(~torch.ones(1, dtype=torch.bool).numpy()))
     model = new_model(name, graph, context)
     for world in (graph, empty):
-        builder = BatchBuilder(world, model.num_layers, context, Statistics.of(graph))
+        builder = model.builder(world, context, Statistics.of(graph))
         scores = ask(model, builder, torch.tensor([2, 2]), torch.tensor([0, 3]))
         assert scores.isfinite().all()
     assert ask(model, builder, torch.empty(0).long(), torch.empty(0).long()).shape == (0, 3)
@@ -216,7 +226,7 @@ def test_a_model_is_made_again_from_its_config_and_weights(name: str, context: C
     again = kind(graph.num_relations, kind.config_class(**model.config()), context)
     again.load_state_dict(model.state_dict())
     head, relation = every_query(graph)
-    builder = BatchBuilder(graph, model.num_layers, context)
+    builder = model.builder(graph, context, None)
     assert torch.equal(ask(again.eval(), builder, head, relation), ask(model, builder, head, relation))
 
 
@@ -238,8 +248,9 @@ def test_a_run_is_loaded_without_its_dataset_and_answers_as_before(name: str, tm
 def test_a_model_without_context_refuses_it_by_name(name: str) -> None:
     kind = model_class(name)
     config = kind.config_class(**SMALL[name])
-    if kind.takes_context:
+    if takes(name, CONTEXTS["all"]):
         assert kind(3, config, CONTEXTS["all"]).num_relations == 3
     else:
-        with pytest.raises(ConfigError, match=f"context: {name} takes none"):
+        why = f"context: {name} takes none" if not kind.takes_context else f"{name} has no pooled streams"
+        with pytest.raises(ConfigError, match=why):
             kind(3, config, CONTEXTS["all"])

@@ -16,6 +16,7 @@ from contextpool.models.nbfnet import NBFNet, NBFNetConfig
 from contextpool.pool.batch import BatchBuilder
 from contextpool.pool.hide import EdgeDropout
 from contextpool.train.config import TrainConfig
+from contextpool.train.course import EveryQuery
 from contextpool.train.loop import Trainer
 from contextpool.train.queries import TrainingQueries
 from contextpool.triples.filters import KnownAnswers
@@ -83,9 +84,8 @@ def trainer_on(device: str, context: ContextConfig | None) -> Trainer:
     torch.manual_seed(0)
     model = NBFNet.for_graph(graph, NBFNetConfig(dim=16, layers=3, **MODEL), context).to(device)
     config = TrainConfig(batch_size=16, lr=1e-3, edge_dropout=0.2)
-    return Trainer(
-        model, queries, BatchBuilder(graph, 3, context, relation_graph=True), config, lambda _: 0.0
-    )
+    builder = BatchBuilder(graph, 3, context, relation_graph=True)
+    return Trainer(model, EveryQuery(queries, builder, config), config, lambda _: 0.0)
 
 
 @pytest.mark.gpu

@@ -11,6 +11,7 @@ from contextpool.graph.graph import Graph
 from contextpool.models.nbfnet import HEAD_MARGIN
 from contextpool.pool.batch import BatchBuilder
 from contextpool.train.config import TrainConfig
+from contextpool.train.course import EveryQuery
 from contextpool.train.loop import Trainer
 from contextpool.train.queries import TrainingQueries
 from contextpool.triples.filters import KnownAnswers
@@ -46,7 +47,9 @@ def test_what_training_asks_for_is_allowed() -> None:
     triples = Graph.from_triples([("d", "made", "d")]).as_triples()
     asked = triples.with_vocabularies(graph.entity_vocabulary, graph.as_triples().relations)
     queries = TrainingQueries.of(asked, graph, KnownAnswers.of(asked))
-    trainer = Trainer(model, queries, BatchBuilder(graph, 2), TrainConfig(epochs=1), lambda model: 0.5)
+    config = TrainConfig(epochs=1)
+    course = EveryQuery(queries, BatchBuilder(graph, 2), config)
+    trainer = Trainer(model, course, config, lambda model: 0.5)
     outcome = trainer.fit()
     assert outcome.history[0]["loss"] < 100
     reflexive = model.state_dict()["own_head.reflexive"]

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from contextpool.context.config import ContextConfig
 from contextpool.context.counts import Statistics
-from contextpool.errors import ConfigError
+from contextpool.errors import ConfigError, spoken
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import RelationVocabulary
+from contextpool.models.streams import ContextStreams
 from contextpool.pool.batch import BatchBuilder, QueryBatch
 
 
@@ -37,8 +38,18 @@ class LinkPredictor(nn.Module):
     name: ClassVar[str]
     config_class: ClassVar[type]
     """A frozen dataclass of the model's own settings."""
+    sized_by_weights: ClassVar[bool] = False
+    """Whether stored weights may have other shapes than those of a new model, as rules do, of which there may be any
+    number.
+    """
     takes_context: ClassVar[bool] = True
     """Whether the model can be built with context."""
+    any_relation: ClassVar[bool] = False
+    """Whether it answers about relations that it was not trained on: no weight belongs to one."""
+    keeps_relations: ClassVar[bool] = True
+    """Whether a run keeps the relations of its training graph, and their counts."""
+    own_context: ClassVar[ContextConfig | None] = None
+    """The context of a model that takes this one and no other."""
     num_layers: int
     settings: Any
 
@@ -53,7 +64,9 @@ class LinkPredictor(nn.Module):
     def check_context(cls, context: ContextConfig | None) -> None:
         """Refuse context where the model takes none."""
         if context is not None and not cls.takes_context:
-            raise ConfigError(f"context: {cls.name} takes none. Leave it out (context = false, --plain).")
+            raise ConfigError(
+                f"context: {cls.name} takes none. Leave it out ({spoken('context=False', '--plain')})."
+            )
 
     @classmethod
     def for_graph(cls, graph: Graph, config: Any = None, context: ContextConfig | None = None) -> Self:
@@ -79,6 +92,11 @@ class LinkPredictor(nn.Module):
         """Scores [B, C] of the entities [B, C] alone, as in `forward`; override where the others cost something."""
         scores: Tensor = self(batch)
         return scores.gather(1, candidates)
+
+    def gates(self, batch: QueryBatch) -> Tensor | None:
+        """[B, 2R] what messages are multiplied with, by the relation they travel along; None without gate."""
+        context = getattr(self, "context", None)
+        return context.gate_table(batch) if isinstance(context, ContextStreams) else None
 
     @property
     def reads_relations(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,22 @@ HEAD_MARGIN = 10.0
 """How far below all other entities a query's own head scores where it cannot be the answer. In a softmax that is e^-10
 of the least likely entity, and the score is still small enough for a temperature to be fitted to all of them.
 """
+
+
+_log_degree: WeakKeyDictionary[Graph, Tensor] = WeakKeyDictionary()
+
+
+def mean_log_degree(graph: Graph) -> Tensor:
+    """[] PNA's constant: the mean of log(degree + 1) over a graph, counted once, or what was set."""
+    if graph not in _log_degree:
+        logs = (graph.row_start.diff().double() + 1).log()
+        set_mean_log_degree(graph, logs.mean().nan_to_num().clamp(min=1e-3).float())
+    return _log_degree[graph]
+
+
+def set_mean_log_degree(graph: Graph, value: Tensor) -> None:
+    """Say what the constant is where a graph is part of a larger one."""
+    _log_degree[graph] = value.to(graph.device)
 
 
 @dataclass(frozen=True)
@@ -81,7 +98,7 @@ class NBFNet(LinkPredictor):
     def for_graph(cls, graph: Graph, config: Any = None, context: ContextConfig | None = None) -> NBFNet:
         """A new model whose PNA constant is the mean of log(degree + 1) over the graph."""
         model = cls(graph.num_relations, config, context)
-        model.log_degree.fill_((graph.row_start.diff().double() + 1).log().mean().clamp(min=1e-3))
+        model.log_degree.copy_(mean_log_degree(graph))
         if model.own_head is not None:
             model.own_head.look_at(graph)
         return model

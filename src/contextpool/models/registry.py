@@ -10,6 +10,7 @@ from contextpool.models.base import LinkPredictor
 
 _HOME = {
     "anyburl": "contextpool.models.baselines.anyburl.model:AnyBURL",
+    "anygraph": "contextpool.models.anygraph:AnyGraph",
     "compgcn": "contextpool.models.baselines.compgcn:CompGCN",
     "drum": "contextpool.models.baselines.chains:DRUM",
     "grail": "contextpool.models.baselines.grail:GraIL",

@@ -68,7 +68,7 @@ class RelationGraph:
     @classmethod
     def of(cls, batch: QueryBatch, num_relations: int) -> RelationGraph:
         assert batch.relation_precision is not None, "this model needs batches with the relation graph"
-        precision = batch.relation_precision - torch.diag(batch.relation_precision.diagonal())
+        precision = batch.relation_precision.clone().fill_diagonal_(0.0)
         if batch.own_relevance is None:
             return cls(num_relations, precision, None, None)
         asked = batch.query_relation

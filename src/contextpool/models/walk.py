@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from contextpool.context.config import ContextConfig
+from contextpool.context.config import NO_CONTEXT, ContextConfig
 from contextpool.errors import ConfigError
 from contextpool.models.base import LinkPredictor
 from contextpool.pool.batch import QueryBatch
@@ -30,11 +30,14 @@ class WalkConfig:
 class Walk(LinkPredictor):
     """Mass that a random walk of up to `steps` steps leaves on each entity, times how much it looks like an answer.
 
-    Takes candidate relevance from its batches (context with arrive=True). The head itself comes last.
+    Takes candidate relevance from its batches (context with arrive=True): by the counts of the graph at hand, and of
+    the training graph for relations that it had. The head itself comes last.
     """
 
     name: ClassVar[str] = "walk"
     config_class: ClassVar[type] = WalkConfig
+    any_relation: ClassVar[bool] = True
+    own_context: ClassVar[ContextConfig | None] = replace(NO_CONTEXT, arrive=True)
 
     def __init__(
         self, num_relations: int, config: WalkConfig | None = None, context: ContextConfig | None = None

@@ -346,6 +346,7 @@ class AnyBURL(LinkPredictor):
     name: ClassVar[str] = "anyburl"
     config_class: ClassVar[type] = AnyBURLConfig
     takes_context: ClassVar[bool] = False
+    sized_by_weights: ClassVar[bool] = True
 
     def __init__(
         self, num_relations: int, config: AnyBURLConfig | None = None, context: ContextConfig | None = None

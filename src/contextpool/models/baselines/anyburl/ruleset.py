@@ -13,7 +13,7 @@ from torch import Tensor
 
 from contextpool.errors import DataError, shortened
 from contextpool.graph.relations import RelationVocabulary, inverse
-from contextpool.models.rules import Rule, parse_rule
+from contextpool.models.rules import MAX_LENGTH, Rule, parse_rule
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
@@ -141,7 +141,7 @@ class RuleSet:
     def from_tensors(cls, tensors: dict[str, Tensor], num_relations: int) -> RuleSet:
         """Checked: compiled code does not look where it reads."""
         arrays = {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
-        labels = arrays["constants"].tobytes().decode("utf-8")
+        labels = arrays["constants"].tobytes().decode("utf-8", "replace")
         constants = tuple(labels.split("\n")) if labels else ()
         found = cls(arrays["rows"], arrays["predicted"], arrays["support"], constants)
         found._check(num_relations)
@@ -149,8 +149,9 @@ class RuleSet:
 
     def _check(self, num_relations: int) -> None:
         rows, count = self.rows, len(self.rows)
-        fits = rows.ndim == 2 and rows.shape[1] >= BODY and rows.dtype == np.int32
+        fits = rows.ndim == 2 and BODY <= rows.shape[1] <= BODY + MAX_LENGTH and rows.dtype == np.int32
         fits = fits and self.predicted.shape == self.support.shape == (count,)
+        fits = fits and self.predicted.dtype == self.support.dtype == np.int64
         if fits and count:
             heads, ends, body = rows[:, RELATION], rows[:, CONSTANT : END + 1], rows[:, BODY:]
             filled = body != NONE
