@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import contextpool as cp
-from contextpool import experiment
+from contextpool import experiment, training
 from contextpool.errors import CheckpointError, ConfigError, UnknownNameError
 from contextpool.graph.graph import Graph
 from contextpool.predict import Predictor
@@ -105,13 +105,13 @@ def test_validation_asks_the_same_few_facts_every_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[list[tuple[str, str, str]]] = []
-    evaluate = experiment.evaluate_scorer
+    evaluate = training.evaluate_scorer
 
     def noted(scorer: Any, queries: Any, *rest: Any, **options: Any) -> Any:
         asked.append(list(queries))
         return evaluate(scorer, queries, *rest, **options)
 
-    monkeypatch.setattr(experiment, "evaluate_scorer", noted)
+    monkeypatch.setattr(training, "evaluate_scorer", noted)
     data = family_dataset(count=40)
     quick_train(data, output=tmp_path / "run", train={**QUICK, "valid_facts": 5})
     few = list(data.validation_queries.sample(5))

@@ -27,6 +27,7 @@ from contextpool.pool.expand import expand
 from contextpool.pool.hide import HiddenEdges
 from contextpool.pool.propagation import build_propagation
 from contextpool.train.config import TrainConfig
+from contextpool.train.course import EveryQuery
 from contextpool.train.loop import Trainer
 from contextpool.train.queries import TrainingQueries
 from contextpool.triples.catalog import load_dataset
@@ -218,8 +219,9 @@ def test_a_trainer_refuses_families_where_a_query_is_a_fact() -> None:
     graph = Graph.from_triples(data.training_graph)
     queries = TrainingQueries.of(data.training_queries, graph, data.training_filter)
     model, builder = new_model("redgnn", graph, context), BatchBuilder(graph, LAYERS, context)
+    config = TrainConfig(epochs=1)
     with pytest.raises(ConfigError, match=f"{len(queries)} training queries are facts"):
-        Trainer(model, queries, builder, TrainConfig(epochs=1), lambda _: 0.0)
+        Trainer(model, EveryQuery(queries, builder, config), config, lambda _: 0.0)
 
 
 def test_families_are_trained_where_facts_and_queries_are_apart() -> None:

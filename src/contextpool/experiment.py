@@ -5,79 +5,111 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from contextpool.context.config import NO_CONTEXT, ContextConfig
-from contextpool.context.counts import Statistics
-from contextpool.errors import CheckpointError, ConfigError, DataError
-from contextpool.evaluate.calibration import Calibration, fit_calibration
-from contextpool.evaluate.ranks import Scorer, batch_size_for
-from contextpool.evaluate.references import constant_scorer, frequency_scorer
-from contextpool.evaluate.report import EvaluationReport, evaluate_scorer
-from contextpool.graph.graph import Graph
-from contextpool.graph.relations import RelationVocabulary
-from contextpool.interop.hub import local_folder
+from contextpool.context.config import ContextConfig
+from contextpool.errors import CheckpointError, ConfigError, DataError, shortened
+from contextpool.evaluation import (
+    compare_with_references,
+    evaluate,
+    evaluated_on,
+    split_alike,
+    training_free,
+    was_fitted_on,
+)
+from contextpool.interop.hub import PACKAGED
 from contextpool.models.base import LinkPredictor
 from contextpool.models.registry import model_class, name_of
-from contextpool.models.walk import Walk
 from contextpool.predict import Predictor
+from contextpool.pretraining import (
+    Mixture,
+    Pretraining,
+    recipe_of_start,
+    seen_by_start,
+    start_title,
+    started_recipe,
+)
 from contextpool.processes import Processes, current
 from contextpool.provenance import fingerprint, machine
-from contextpool.recipe import Recipe, checked, context_from
+from contextpool.recipe import Recipe, checked, context_from, shipped_recipe
+from contextpool.stored import load, stored_recipe
 from contextpool.train.config import TrainConfig
-from contextpool.train.learning import learn_from_graph
-from contextpool.train.loop import Trainer, Validate
-from contextpool.train.progress import OnEvent, Outcome, Progress
-from contextpool.train.queries import TrainingQueries
-from contextpool.train.run_folder import RunFolder
+from contextpool.train.files import check_shape
+from contextpool.train.progress import ProgressCallback, shown_progress
+from contextpool.train.run_folder import RunFolder, refuse_old_run
 from contextpool.train.tracking import Tracker, chosen_tracker, tracked
-from contextpool.triples.catalog import load_dataset
-from contextpool.triples.dataset import Dataset, Protocol, joined
-from contextpool.triples.store import Triples
+from contextpool.training import Experiment, OutdoneError
+from contextpool.triples.catalog import dataset_title, is_named, load_dataset
+from contextpool.triples.dataset import Dataset, joined
+from contextpool.triples.reader import Tell
 
-ProgressCallback = Callable[[Progress], None]
+UNTRAINED_FACTS = 1000
+"""Validation facts that the model in the package is asked, at the most, before training from scratch."""
 
 
 def train(
     dataset: Dataset | str,
-    model: str | type[LinkPredictor] = "nbfnet",
+    model: str | type[LinkPredictor] | None = None,
     context: bool | str | ContextConfig | Mapping[str, Any] | None = False,
     seed: int = 0,
     output: str | Path | None = None,
     *,
+    start: str | Path | None = None,
     device: torch.device | str = "cpu",
     settings: Mapping[str, Any] | None = None,
     train: TrainConfig | Mapping[str, Any] | None = None,
+    minutes: float | None = None,
+    refit: bool | None = None,
     overwrite: bool = False,
-    progress: ProgressCallback | None = None,
+    progress: bool | ProgressCallback | None = None,
     track: str | Tracker | None = None,
 ) -> Predictor:
-    """Train a model on a dataset and return its Predictor; `output` is the run folder to write.
+    """Train a model (nbfnet unless said otherwise) on a dataset and return its Predictor; `output` is the run folder.
 
+    `start` is the run that it starts from, or "anygraph-1", the model in the package: training takes its model and
+    context, and a few epochs; its own weights count as those of epoch 0, and are kept where no epoch is better.
     `context` is True for the default context, "paper" for the paper's form, or settings that differ from the default.
+    `minutes` chooses epochs, and how many facts are asked to select and evaluate, so that all of it takes that long.
+    `refit` evaluates the selected model on what was held out (`Predictor.evaluation`), then fits it on every fact: by
+    default where `dataset` is one graph, such as "mine.tsv", not where it is a `Dataset`.
+    `progress` is True for a bar, or a function that hears of every step.
     `track` sends the curves elsewhere, too: "tensorboard", "mlflow", "wandb", or a `Tracker`.
     """
     data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
+    if model is None:
+        model = "nbfnet" if start is None else recipe_of_start(start).model
     name = model if isinstance(model, str) else name_of(model)
-    chosen: TrainConfig = (
-        train if isinstance(train, TrainConfig) else checked(TrainConfig, train or {}, "train")
+    chosen = train if isinstance(train, TrainConfig) else _train_config(train or {}, name, start is not None)
+    if refit is None:
+        refit = chosen.refit or (data is not dataset and data.whole is not None)
+    recipe = Recipe(data.name, name, dict(settings or {}), _context_of(context), replace(chosen, refit=refit))
+    if start is not None:
+        recipe = started_recipe(recipe, start, keep_context=bool(context))
+    with shown_progress() if progress is True else nullcontext(progress or None) as told:
+        return run_recipe(
+            recipe,
+            data,
+            seed=seed,
+            output=output,
+            device=device,
+            minutes=minutes,
+            overwrite=overwrite,
+            progress=told,
+            track=track,
+        )
+
+
+def _train_config(given: Mapping[str, Any], model: str, started: bool) -> TrainConfig:
+    """What is given, and for the rest the defaults, which are others for a model that starts from a trained one."""
+    usual = shipped_recipe("", model, True, "own") if started else None
+    config: TrainConfig = checked(
+        TrainConfig, {**({} if usual is None else asdict(usual.train)), **given}, "train"
     )
-    recipe = Recipe(data.name, name, dict(settings or {}), _context_of(context), chosen)
-    return run_recipe(
-        recipe,
-        data,
-        seed=seed,
-        output=output,
-        device=device,
-        overwrite=overwrite,
-        progress=progress,
-        track=track,
-    )
+    return config
 
 
 def _context_of(context: bool | str | ContextConfig | Mapping[str, Any] | None) -> ContextConfig | None:
@@ -93,35 +125,97 @@ def run_recipe(
     seed: int = 0,
     output: str | Path | None = None,
     device: torch.device | str = "cpu",
+    minutes: float | None = None,
+    evaluated: bool = False,
     overwrite: bool = False,
+    otherwise: Recipe | None = None,
     progress: ProgressCallback | None = None,
+    tell: Tell | None = None,
     track: str | Tracker | None = None,
 ) -> Predictor:
     """Train what a recipe says; with `output` the run can be resumed and loaded.
 
-    In each of several processes (`processes.joined`, or a process group of torch) the same call trains together.
+    `otherwise` is a recipe with a start, which is trained in its place where the start, as it is, validates better than
+    what this one comes to.
+    `evaluated` asks the evaluation queries once at the end, as every refit does before it (`Predictor.evaluation`).
+    `tell` hears beforehand how long it will take. In each of several processes (`processes.joined`, or a process group
+    of torch) the same call trains together.
     """
     processes, recipe = current(), recipe.resolved()
     tracker = processes.on_first(lambda: chosen_tracker(track, output))
-    data = dataset or processes.agreed(lambda: load_dataset(recipe.dataset))
+    data = dataset or processes.agreed(
+        lambda: load_dataset(recipe.dataset) if recipe.mixture is None else Mixture.read(recipe.mixture)
+    )
     processes.agreed(lambda: _check_trainable(recipe, data, processes))  # before a folder is made for it
+    if output is not None:
+        processes.on_first(lambda: refuse_old_run(Path(output), overwrite))  # before steps are timed
+    if minutes is not None and isinstance(data, Mixture):
+        raise ConfigError(
+            "minutes are not for a mixture of graphs: say how many mixture.steps it is trained for."
+        )
+    training = _training(recipe, data, seed, device, evaluated)
+    if isinstance(training, Experiment) and (minutes is not None or tell is not None):
+        training.plan(minutes, tell)
     config = {
-        "recipe": recipe.to_dict(),
+        "recipe": _titled(training.recipe, data).to_dict(),
         "seed": seed,
+        "evaluated": evaluated,
+        "split": None if isinstance(data, Mixture) else data.split,
         "machine": machine(device),
-        "dataset_sha256": fingerprint(data),
+        "dataset_sha256": _sha256(data),
     }
-    if output is None:
-        with tracked(tracker, config) as on_event:
-            return Experiment(recipe, data, seed, device).fit(None, progress, on_event)
-    opened = _opened(processes, lambda: RunFolder.create(output, config, overwrite=overwrite))
-    with opened as run, tracked(tracker, config) as on_event:
-        return Experiment(recipe, data, seed, device).fit(run, progress, on_event)
+    if isinstance(data, Mixture):
+        config["graphs"] = data.described()
+    elif recipe.start is not None:
+        config["seen_by_start"] = seen_by_start(recipe.start, data.name)
+    if otherwise is not None and isinstance(data, Dataset) and isinstance(training, Experiment):
+        few = replace(otherwise.train, valid_facts=otherwise.train.valid_facts or UNTRAINED_FACTS)
+        training.to_beat = Experiment(replace(otherwise, train=few), data, seed, device).untrained_mrr()
+        config["otherwise"] = {"recipe": _titled(otherwise, data).to_dict(), "valid_mrr": training.to_beat}
+    opened: AbstractContextManager[RunFolder | None] = nullcontext()
+    if output is not None:
+        opened = _opened(processes, lambda: RunFolder.create(output, config, overwrite=overwrite))
+    options: dict[str, Any] = {"output": output, "device": device, "progress": progress, "track": track}
+    try:
+        with opened as run, tracked(tracker, config) as on_event:
+            return training.fit(run, progress, on_event)
+    except OutdoneError as outdone:
+        if tell is not None:
+            tell(str(outdone))
+    assert otherwise is not None
+    assert isinstance(data, Dataset)
+    return run_recipe(otherwise, data, seed=seed, evaluated=evaluated, overwrite=True, tell=tell, **options)
+
+
+def _titled(recipe: Recipe, data: Dataset | Mixture) -> Recipe:
+    """As a run stores it: what the data is called, not where it is."""
+    recipe = replace(recipe, start=None if recipe.start is None else start_title(recipe.start))
+    if isinstance(data, Mixture):
+        assert recipe.mixture is not None
+        return replace(recipe, mixture=replace(recipe.mixture, graphs=data.graphs, without=()))
+    return replace(recipe, dataset=dataset_title(recipe.dataset))
+
+
+def _sha256(data: Dataset | Mixture) -> str:
+    return data.sha256 if isinstance(data, Mixture) else fingerprint(data)
+
+
+def _training(
+    recipe: Recipe,
+    data: Dataset | Mixture,
+    seed: int,
+    device: torch.device | str,
+    evaluated: bool,
+    resumed: bool = False,
+) -> Experiment | Pretraining:
+    if isinstance(data, Mixture):
+        return Pretraining(recipe, data, seed, device, resumed=resumed)
+    return Experiment(recipe, data, seed, device, evaluated=evaluated, resumed=resumed)
 
 
 def resume(
     output: str | Path,
-    dataset: Dataset | None = None,
+    dataset: Dataset | Mixture | str | None = None,
     *,
     device: torch.device | str = "cpu",
     progress: ProgressCallback | None = None,
@@ -129,18 +223,68 @@ def resume(
 ) -> Predictor:
     """Go on with a run that was cut off; the same weights come out as from one that was not.
 
+    The dataset has to be given unless the catalog has it: a run folder may come from anybody, and says nothing
+    that is opened. It has to hold the facts that the run was begun on.
     Several processes may go on with what another number of them began.
     """
     processes = current()
     tracker = processes.on_first(lambda: chosen_tracker(track, output))
     with _opened(processes, lambda: RunFolder.open(output, writing=True)) as run:
+        processes.agreed(lambda: None if run is None else stored_recipe(run))
         config = processes.from_first(lambda: {} if run is None else run.config)
         recipe = Recipe.from_dict(config["recipe"])
-        data = dataset or processes.agreed(lambda: load_dataset(recipe.dataset))
+        data = processes.agreed(lambda: data_of(config, output, dataset))
         processes.agreed(lambda: _check_trainable(recipe, data, processes))
         processes.agreed(lambda: None if run is None else _tell_changes(run, data, device))
-        with tracked(tracker, config) as on_event:
-            return Experiment(recipe, data, int(config["seed"]), device).fit(run, progress, on_event)
+        evaluated = bool(config.get("evaluated", False))
+        seed = int(config["seed"])
+        training = _training(recipe, data, seed, device, evaluated, resumed=True)
+        otherwise = _stored_alternative(config)
+        if otherwise is not None and isinstance(training, Experiment):
+            training.to_beat = float(config["otherwise"]["valid_mrr"])
+        try:
+            with tracked(tracker, config) as on_event:
+                return training.fit(run, progress, on_event)
+        except OutdoneError as outdone:
+            if run is not None:
+                print(outdone, file=sys.stderr)
+    assert otherwise is not None
+    assert isinstance(data, Dataset)
+    options: dict[str, Any] = {"output": output, "device": device, "progress": progress, "track": track}
+    return run_recipe(otherwise, data, seed=seed, evaluated=evaluated, overwrite=True, **options)
+
+
+def _stored_alternative(config: Mapping[str, Any]) -> Recipe | None:
+    """What a run would train in its place; only a model in the package is started from on its word."""
+    stored = config.get("otherwise")
+    if stored is None:
+        return None
+    check_shape(stored, {"recipe": dict, "valid_mrr": float}, "config.json: otherwise")
+    recipe = Recipe.from_dict(stored["recipe"])
+    if recipe.start not in PACKAGED:
+        raise CheckpointError(
+            f"config.json: otherwise starts from {recipe.start!r}, which is no model of the package."
+        )
+    return recipe
+
+
+def data_of(
+    config: Mapping[str, Any], run: str | Path, given: Dataset | Mixture | str | None
+) -> Dataset | Mixture:
+    """What a run was trained on: what the caller gives, or else a name of the catalog, which is ours."""
+    if isinstance(given, Dataset | Mixture):
+        return given
+    if config["recipe"].get("mixture") is not None:
+        return Mixture.of_run(config, run, given)
+    if given is not None:
+        return split_alike(config, given)
+    name = config["recipe"]["dataset"]
+    if not isinstance(name, str) or not is_named(name):
+        raise DataError(
+            f"{run} was trained on {shortened(str(name), 200)}, which is no name of the catalog, and a run folder is "
+            f"not trusted to say what is opened. Give the dataset: contextpool resume {run} DATASET"
+        )
+    return load_dataset(name)
 
 
 def _opened(
@@ -151,10 +295,22 @@ def _opened(
     return nullcontext() if run is None else run
 
 
-def _check_trainable(recipe: Recipe, dataset: Dataset, processes: Processes) -> None:
+def _check_trainable(recipe: Recipe, dataset: Dataset | Mixture, processes: Processes) -> None:
     """Settings, queries, and one process for a model that learns by looking: each would find something else."""
-    recipe.model_config()
+    recipe.check()
+    if isinstance(dataset, Mixture):
+        return
     chosen = dataset.with_queries(recipe.train.queries)
+    if recipe.train.refit and dataset.whole is None:
+        raise ConfigError(
+            f"train.refit: {dataset.name} comes in parts; what is fitted on as a whole is one graph that was split. "
+            "Leave the refit out (--no-refit, refit=False)."
+        )
+    if recipe.train.refit and recipe.context is not None and recipe.context.has_families:
+        raise ConfigError(
+            "train.refit: context.views has a view of Algorithm 1, which is not trained on facts of the graph that it "
+            "was mined on. Leave the refit out (--no-refit, refit=False)."
+        )
     if recipe.context is not None:
         graph, queries = chosen.training_graph, chosen.training_queries
         shared = len(graph) + len(queries) - len(joined([graph, queries]))
@@ -166,12 +322,13 @@ def _check_trainable(recipe: Recipe, dataset: Dataset, processes: Processes) -> 
         )
 
 
-def _tell_changes(run: RunFolder, dataset: Dataset, device: torch.device | str) -> None:
+def _tell_changes(run: RunFolder, dataset: Dataset | Mixture, device: torch.device | str) -> None:
     """Refuse other facts; note in the log, and on stderr, whatever else may change the last bits of the result."""
-    if run.config["dataset_sha256"] != fingerprint(dataset):
+    if run.config["dataset_sha256"] != _sha256(dataset):
         raise DataError(
             f"{run.path}: the dataset {dataset.name!r} does not hold the facts that this run was begun on. "
-            "Resume with the same files, or train anew into another folder."
+            "Resume with the same files (of one graph, with the same split and seed), or train anew into another "
+            "folder."
         )
     then, now = run.config["machine"], machine(device)
     then = {"processes": 1, **then}  # a run from before there could be several
@@ -185,217 +342,17 @@ def _tell_changes(run: RunFolder, dataset: Dataset, device: torch.device | str) 
         )
 
 
-class Experiment:
-    """One training: graphs, model, loop, calibration."""
-
-    def __init__(self, recipe: Recipe, dataset: Dataset, seed: int, device: torch.device | str) -> None:
-        self.recipe, self.seed, self.device = recipe.resolved(), seed, torch.device(device)
-        self.dataset = dataset.with_queries(recipe.train.queries)
-        self.graph = Graph.from_triples(self.dataset.training_graph).to(self.device)
-        self.model = self._new_model()
-        counts = recipe.context is not None or self.model.reads_relations
-        self.statistics = Statistics.of(self.graph) if counts else None
-        self.predictor = Predictor(
-            self.model, self.graph.relation_vocabulary, recipe.context, self.statistics, device=self.device
-        )
-        self.outcome: Outcome | None = None
-        """What training came to; None before it, and for a model with nothing to train."""
-
-    def _new_model(self) -> LinkPredictor:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
-            kind = model_class(self.recipe.model)
-            model = kind.for_graph(self.graph, self.recipe.model_config(), self.recipe.context)
-        return model.to(self.device)
-
-    def fit(
-        self,
-        run: RunFolder | None,
-        progress: ProgressCallback | None = None,
-        on_event: OnEvent | None = None,
-    ) -> Predictor:
-        """Learn, train, calibrate, and write the run's results; of several processes only the first tells."""
-        progress = progress if current().is_first else None
-        told: dict[str, Any] = {"seed": self.seed, "run": run, "progress": progress, "on_event": on_event}
-        outcome = learn_from_graph(self.model, self.graph, self._validate(), **told)
-        if any(True for _ in self.model.parameters()):
-            outcome = self._train(run, progress, on_event)
-        self.outcome = outcome
-        fitted = fit_calibration(
-            self._selection_scorer,
-            selection_queries(self.recipe, self.dataset),
-            self.dataset.validation_filter,
-            device=self.device,
-            seed=self.seed,
-        )
-        self.predictor.calibration = fitted.calibration
-        if run is not None:
-            self._write(run, outcome, fitted.to_dict())
-        return self.predictor
-
-    def _train(
-        self, run: RunFolder | None, progress: ProgressCallback | None, on_event: OnEvent | None
-    ) -> Outcome:
-        queries = TrainingQueries.of(self.dataset.training_queries, self.graph, self.dataset.training_filter)
-        builder = self.model.builder(self.graph, self.recipe.context, self.statistics)
-        trainer = Trainer(
-            self.model,
-            queries,
-            builder,
-            self.recipe.train,
-            self._validate(),
-            seed=self.seed,
-            run=run,
-            progress=progress,
-            on_event=on_event,
-            processes=current(),
-        )
-        trainer.resume()
-        return trainer.fit()
-
-    def _validate(self) -> Validate:
-        """Validation MRR on the selection queries: never an inference query."""
-
-        def validate(model: LinkPredictor) -> float:
-            report = evaluate_scorer(
-                self._selection_scorer,
-                selection_queries(self.recipe, self.dataset),
-                self.dataset.validation_filter,
-                batch_size=self.recipe.train.batch_size,
-                device=self.device,
-                processes=current(),
-            )
-            return report.mrr
-
-        return validate
-
-    @cached_property
-    def _selection_scorer(self) -> Scorer:
-        """Over the graph that selection walks on; the model is evaluated as it is when it is asked."""
-        return self.predictor.scorer(Graph.from_triples(self.dataset.validation_graph).to(self.device))
-
-    def _write(self, run: RunFolder, outcome: Outcome | None, calibration: dict[str, Any]) -> None:
-        metrics = {
-            "valid_mrr": None if outcome is None else outcome.best_mrr,
-            "best_epoch": None if outcome is None else outcome.best_epoch,
-            "epochs": 0 if outcome is None else outcome.epochs,
-            "history": [] if outcome is None else outcome.history,
-            "calibration": calibration,
-        }
-        run.write_json("relations.json", list(self.graph.relations))
-        if self.statistics is not None:
-            run.save_tensors("context.safetensors", *self.statistics.to_tensors())
-        weights = {name: value.detach().cpu() for name, value in self.model.state_dict().items()}
-        run.save_tensors("model.safetensors", weights, {"model": self.recipe.model})
-        rules = "".join(f"{line}\n" for line in self.model.rules_text(self.graph.relation_vocabulary))
-        if rules:
-            run.write_text("rules.txt", rules)
-        run.write_text("README.md", model_card(self.recipe, self.dataset, self.seed, metrics))
-        run.write_json("metrics.json", metrics)
-
-
-def load(path: str | Path, *, device: torch.device | str = "cpu") -> Predictor:
-    """The Predictor of a finished run, in a folder or at an address (`hf://user/name[@revision]`); needs no dataset."""
-    run = RunFolder.open(local_folder(path))
-    recipe = Recipe.from_dict(run.config["recipe"])
-    relations = RelationVocabulary(tuple(run.read_json("relations.json")))
-    weights, _ = run.load_tensors("model.safetensors")
-    model = model_class(recipe.model)(relations.num_relations, recipe.model_config(), recipe.context)
-    try:
-        model.load_state_dict(weights)
-    except RuntimeError as error:
-        raise CheckpointError(f"{path}: the weights do not fit the recipe ({error}).") from error
-    statistics = None
-    if recipe.context is not None or model.reads_relations:
-        statistics = Statistics.from_tensors(relations, *run.load_tensors("context.safetensors"))
-    stored = run.read_json("metrics.json")["calibration"]["calibration"]
-    calibration = None if stored is None else Calibration.from_dict(stored)
-    return Predictor(model, relations, recipe.context, statistics, calibration, device=device)
-
-
-def evaluate(
-    predictor: Predictor,
-    dataset: Dataset | str,
-    *,
-    protocol: Protocol = "P1",
-    batch_size: int = 64,
-    seed: int = 0,
-) -> EvaluationReport:
-    """How the predictor's answers rank on the dataset's evaluation queries; realistic ties, filtered."""
-    data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
-    scorer, device = _scorer_of(predictor, data), predictor.device
-    return _evaluated(scorer, data, protocol, batch_size=batch_size, device=device, seed=seed)
-
-
-def compare_with_references(
-    predictor: Predictor,
-    dataset: Dataset | str,
-    *,
-    protocol: Protocol = "P1",
-    memory_bytes: int = 10**9,
-    seed: int = 0,
-) -> dict[str, EvaluationReport]:
-    """The model beside what needs no training: a constant, the most frequent answer, the walk with relevance."""
-    data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
-    graph = Graph.from_triples(data.inference_graph).to(predictor.device)
-    size = min(64, batch_size_for(graph.num_entities, memory_bytes, 16))
-    scorers = {
-        "model": _scorer_of(predictor, data),
-        "walk x relevance": _scorer_of(training_free(data, device=predictor.device), data),
-        "most frequent answer": frequency_scorer(graph),
-        "constant": constant_scorer(graph.num_entities),
-    }
-    return {
-        name: _evaluated(scorer, data, protocol, batch_size=size, device=predictor.device, seed=seed)
-        for name, scorer in scorers.items()
-    }
-
-
-def training_free(dataset: Dataset, *, device: torch.device | str = "cpu") -> Predictor:
-    """The walk with candidate relevance; all it takes from the training graph is counts."""
-    graph = Graph.from_triples(dataset.training_graph)
-    context = replace(NO_CONTEXT, arrive=True)
-    model = Walk(graph.num_relations, None, context)
-    return Predictor(model, graph.relation_vocabulary, context, Statistics.of(graph), device=device)
-
-
-def _scorer_of(predictor: Predictor, data: Dataset) -> Scorer:
-    """Over the inference graph, for relations as the dataset numbers them: it may have fewer than the model."""
-    graph, _ = predictor.prepared(Graph.from_triples(data.inference_graph))
-    scorer, labels = predictor.scorer(graph), RelationVocabulary.of(data.relations).directed
-    model_id = torch.tensor([predictor.relations.id_of(label) for label in labels], device=predictor.device)
-    return lambda query_head, query_relation: scorer(query_head, model_id[query_relation])
-
-
-def _evaluated(scorer: Scorer, data: Dataset, protocol: Protocol, **options: Any) -> EvaluationReport:
-    queries, known = data.evaluation_queries(protocol), data.evaluation_filter
-    return evaluate_scorer(scorer, queries, known, processes=current(), **options)
-
-
-def selection_queries(recipe: Recipe, dataset: Dataset) -> Triples:
-    """What validation and calibration ask."""
-    facts, number = dataset.validation_queries, recipe.train.valid_facts
-    return facts.sample(number) if number else facts
-
-
-def model_card(recipe: Recipe, dataset: Dataset, seed: int, metrics: Mapping[str, Any]) -> str:
-    """README.md of a run."""
-    context = "no context" if recipe.context is None else f"context with {recipe.context.num_views} views"
-    valid = (
-        "not trained"
-        if metrics["valid_mrr"] is None
-        else f"{metrics['valid_mrr']:.4f} (epoch {metrics['best_epoch']})"
-    )
-    return (
-        f"# {recipe.model} on {dataset.name}\n\n"
-        f"A contextpool run: {recipe.model}, {context}, seed {seed}.\n\n"
-        f"- training graph: {len(dataset.training_graph):,} facts, {len(dataset.relations):,} relations\n"
-        f"- training queries: {len(dataset.training_queries):,}, each hidden from itself\n"
-        f"- selection: {len(selection_queries(recipe, dataset)):,} queries, validation MRR {valid}\n\n"
-        "The model knows relations, never entities: it answers on graphs of new entities with these relations.\n\n"
-        '```python\nimport contextpool as cp\n\npredictor = cp.load(".")\n'
-        'predictor.predict(cp.read_graph("new.tsv"), head="...", relation="...")\n```\n'
-    )
-
-
-__all__ = ["Experiment", "evaluate", "load", "machine", "resume", "run_recipe", "train"]
+__all__ = [
+    "Experiment",
+    "compare_with_references",
+    "evaluate",
+    "evaluated_on",
+    "load",
+    "machine",
+    "resume",
+    "run_recipe",
+    "split_alike",
+    "train",
+    "training_free",
+    "was_fitted_on",
+]

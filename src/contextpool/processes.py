@@ -1,11 +1,13 @@
 """The processes that train or evaluate together, and what they say to one another. Alone, all of it is free.
 
 Started by `torchrun`, by a batch system that sets the same variables, or by `--nproc`. Every process holds the graph
-and the model; what is shared out is queries. The first process writes and tells; the others compute along.
+and the model; what is shared out is queries. The first process writes and tells; the others compute along. What they
+send is numbers and JSON: nothing that comes over a connection is unpickled.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +21,8 @@ from torch import Tensor
 from contextpool.errors import ConfigError, ContextPoolError, LostProcessError, PeerFailedError
 
 Result = TypeVar("Result")
+STORE_VARIABLE = "CONTEXTPOOL_STORE"
+"""The file by which processes that `--nproc` started find one another; nobody else can read it."""
 PATIENCE = timedelta(hours=2)
 """How long a process waits for the others. One that has died is noticed at once; this is for one that hangs."""
 
@@ -62,10 +66,8 @@ class Processes:
             result, failure = task(), None
         except ContextPoolError as error:
             failure = error
-        told: list[tuple[str, int] | None] = [None] * self.size
-        with _in_touch(self):
-            mine = None if failure is None else (str(failure), failure.exit_code)
-            torch.distributed.all_gather_object(told, mine)
+        mine = None if failure is None else [str(failure), failure.exit_code]
+        told = [json.loads(message) for message in self._gathered(json.dumps(mine).encode())]
         first = next((rank for rank, failed in enumerate(told) if failed is not None), None)
         if first is None:
             return result
@@ -78,12 +80,60 @@ class Processes:
         return self.agreed(lambda: task() if self.is_first else None)
 
     def from_first(self, task: Callable[[], Result]) -> Result:
-        """What the first process finds, given to all; tensors have to be on the CPU."""
-        found = [self.on_first(task)]
-        if self.are_several:
+        """What the first process finds, given to all: plain JSON."""
+        found = self.on_first(task)
+        if not self.are_several:
+            return found  # type: ignore[return-value]
+        return json.loads(self._sent(json.dumps(found).encode()))  # type: ignore[no-any-return]
+
+    def tensors_from_first(
+        self, task: Callable[[], tuple[dict[str, Tensor], dict[str, Any]] | None]
+    ) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Tensors with plain JSON beside them, or None, given to all; on the CPU where there are several processes."""
+        found = self.on_first(task)
+        if not self.are_several:
+            return found
+        tensors, meta = ({}, None) if found is None else found
+        rows = [
+            [name, str(one.dtype).removeprefix("torch."), list(one.shape)] for name, one in tensors.items()
+        ]
+        rows, meta = json.loads(self._sent(json.dumps([rows, meta]).encode()))
+        given: dict[str, Tensor] = {}
+        for name, kind, shape in rows:
+            own = tensors[name].cpu().contiguous() if self.is_first else _empty(kind, shape)
             with _in_touch(self):
-                torch.distributed.broadcast_object_list(found, src=0, device=torch.device("cpu"))
-        return found[0]  # type: ignore[return-value]
+                torch.distributed.broadcast(own.reshape(-1).view(torch.uint8), src=0)
+            given[name] = own
+        return None if meta is None else (given, meta)
+
+    def _sent(self, message: bytes) -> bytes:
+        """The first process's message, in all of them."""
+        with _in_touch(self):
+            size = torch.tensor([len(message)])
+            torch.distributed.broadcast(size, src=0)
+            data = _as_tensor(message) if self.is_first else torch.empty(int(size), dtype=torch.uint8)
+            torch.distributed.broadcast(data, src=0)
+        return data.numpy().tobytes()
+
+    def _gathered(self, message: bytes) -> list[bytes]:
+        """The messages of all, by rank."""
+        with _in_touch(self):
+            sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+            torch.distributed.all_gather(sizes, torch.tensor([len(message)]))
+            longest = max(int(size) for size in sizes)
+            parts = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.size)]
+            torch.distributed.all_gather(parts, _as_tensor(message.ljust(longest)))
+        return [part.numpy().tobytes()[: int(size)] for part, size in zip(parts, sizes, strict=True)]
+
+
+def _as_tensor(message: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(message), dtype=torch.uint8)
+
+
+def _empty(kind: str, shape: list[int]) -> Tensor:
+    dtype = getattr(torch, kind)
+    assert isinstance(dtype, torch.dtype)
+    return torch.empty(shape, dtype=dtype)
 
 
 def current() -> Processes:
@@ -111,8 +161,10 @@ def joined(device: str) -> Iterator[tuple[Processes, str]]:
     if own.startswith("cuda"):
         torch.cuda.set_device(own)
     try:
+        store = os.environ.get(STORE_VARIABLE)
         torch.distributed.init_process_group(
             "cpu:gloo,cuda:nccl" if own.startswith("cuda") else "gloo",
+            store=None if store is None else torch.distributed.FileStore(store, size),
             rank=rank,
             world_size=size,
             timeout=PATIENCE,

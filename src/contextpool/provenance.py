@@ -12,15 +12,29 @@ import torch
 
 from contextpool.processes import current
 from contextpool.triples.dataset import Dataset
+from contextpool.triples.store import Triples
 
 
 def fingerprint(dataset: Dataset) -> str:
     """sha256 over every fact that training reads, by label: the same for the same facts in any order."""
+    return facts_fingerprint(dataset.training_graph, dataset.training_queries, dataset.validation_queries)
+
+
+def facts_fingerprint(*parts: Triples) -> str:
+    """sha256 over the facts of some parts, by label."""
     digest = hashlib.sha256()
-    for part in (dataset.training_graph, dataset.training_queries, dataset.validation_queries):
+    for part in parts:
         for triple in part:
             digest.update("\t".join(triple).encode() + b"\n")
         digest.update(b"\n")
+    return digest.hexdigest()
+
+
+def facts_sha256(facts: Triples) -> str:
+    """sha256 over the facts as sorted lines of head TAB relation TAB tail: what `LC_ALL=C sort -u | sha256sum` says."""
+    digest = hashlib.sha256()
+    for line in sorted("\t".join(triple).encode() + b"\n" for triple in facts):
+        digest.update(line)
     return digest.hexdigest()
 
 

@@ -38,7 +38,7 @@ def test_the_average_of_the_last_few_is_the_mean_of_each_weight() -> None:
     assert same(recent.average(), mean_of(shown[-3:]))
     assert recent.average()["count"] == 4
     again = LastWeights(3)
-    again.load({key.removeprefix("recent."): value for key, value in recent.tensors().items()})
+    again.load({key.removeprefix("recent."): value for key, value in recent.tensors().items()}, layer)
     assert same(again.average(), recent.average())
     nothing = LastWeights(0)
     nothing.keep(layer)

@@ -15,6 +15,7 @@ from contextpool.models.base import LinkPredictor
 from contextpool.pool.batch import BatchBuilder, QueryBatch
 from contextpool.pool.propagation import build_propagation
 from contextpool.train.config import TrainConfig
+from contextpool.train.course import EveryQuery
 from contextpool.train.graphed import FEW_EDGES, FEW_NODES, GRAIN, GraphedStep, Room, _Inputs
 from contextpool.train.loop import Trainer
 from contextpool.train.queries import TrainingQueries
@@ -126,7 +127,7 @@ def trainer_on_cuda(name: str, context: ContextConfig | None, dropout: float) ->
     torch.manual_seed(0)
     model = new_model(name, graph, context, 0, dim=16, layers=3, dropout=dropout).cuda()
     config = TrainConfig(batch_size=16, lr=1e-3)
-    return Trainer(model, queries, BatchBuilder(graph, 3, context), config, lambda _: 0.0)
+    return Trainer(model, EveryQuery(queries, BatchBuilder(graph, 3, context), config), config, lambda _: 0.0)
 
 
 @pytest.mark.gpu

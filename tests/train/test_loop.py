@@ -17,6 +17,7 @@ from contextpool.graph.graph import Graph
 from contextpool.models.base import LinkPredictor
 from contextpool.pool.batch import BatchBuilder
 from contextpool.train.config import TrainConfig
+from contextpool.train.course import EveryQuery
 from contextpool.train.loop import Trainer, Validate, learning_rate
 from contextpool.train.progress import Outcome, Progress
 from contextpool.train.queries import TrainingQueries
@@ -47,7 +48,9 @@ def new_trainer(
     model = new_model(name, graph, context, seed, **(settings or {}))
     queries = TrainingQueries.of(data.training_queries, graph, data.training_filter)
     builder = BatchBuilder(graph, model.num_layers, context)
-    return Trainer(model, queries, builder, config or config_of(), validate, seed=seed, run=run, **options)
+    config = config or config_of()
+    course = EveryQuery(queries, builder, config)
+    return Trainer(model, course, config, validate, seed=seed, run=run, **options)
 
 
 def weights_of(model: LinkPredictor) -> Weights:
@@ -151,22 +154,22 @@ def test_a_figure_that_is_not_a_number_is_never_the_best() -> None:
 def test_learning_rates_by_hand() -> None:
     steps = range(8)
     constant = config_of(lr=0.8, schedule="exponential", decay=1.0, warmup_steps=4)
-    assert [learning_rate(constant, step, 4) for step in steps] == pytest.approx(
+    assert [learning_rate(constant, step, 4, 8) for step in steps] == pytest.approx(
         [0.2, 0.4, 0.6, 0.8, 0.8, 0.8, 0.8, 0.8]
     )
     exponential = config_of(lr=1.0, schedule="exponential", decay=0.5, warmup_steps=0)
-    assert [learning_rate(exponential, step, 3) for step in steps] == pytest.approx(
+    assert [learning_rate(exponential, step, 3, 8) for step in steps] == pytest.approx(
         [1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25]
     )
     cosine = config_of(lr=2.0, schedule="cosine", warmup_steps=0, epochs=2)
-    assert [learning_rate(cosine, step, 4) for step in steps] == pytest.approx(
+    assert [learning_rate(cosine, step, 4, 8) for step in steps] == pytest.approx(
         [1 + math.cos(math.pi * step / 8) for step in steps]
     )
-    assert learning_rate(cosine, 0, 4) == 2
-    assert learning_rate(cosine, 4, 4) == pytest.approx(1)
+    assert learning_rate(cosine, 0, 4, 8) == 2
+    assert learning_rate(cosine, 4, 4, 8) == pytest.approx(1)
     warm = config_of(lr=2.0, schedule="cosine", warmup_steps=2, epochs=2)
-    assert learning_rate(warm, 0, 4) == pytest.approx(1)
-    assert learning_rate(warm, 1, 4) == pytest.approx(1 + math.cos(math.pi / 8))
+    assert learning_rate(warm, 0, 4, 8) == pytest.approx(1)
+    assert learning_rate(warm, 1, 4, 8) == pytest.approx(1 + math.cos(math.pi / 8))
 
 
 def test_every_step_uses_the_rate_of_its_schedule() -> None:
@@ -182,7 +185,7 @@ def test_every_step_uses_the_rate_of_its_schedule() -> None:
     trainer.optimizer.step = watched  # type: ignore[method-assign]
     trainer.fit()
     assert trainer.steps_per_epoch == math.ceil(2 * len(family_dataset().training_queries) / 100) == 3
-    assert rates == [learning_rate(config, number, 3) for number in range(6)]
+    assert rates == [learning_rate(config, number, 3, 6) for number in range(6)]
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])

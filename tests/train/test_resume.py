@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from contextpool import experiment
+from contextpool import experiment, training
 from contextpool.errors import CheckpointWriteError, ContextPoolError
 from contextpool.graph.graph import Graph, split
 from contextpool.recipe import Recipe
@@ -150,7 +150,7 @@ def test_a_cut_in_validation_is_made_good(
         raise Cut
 
     with monkeypatch.context() as patch:
-        patch.setattr(experiment, "evaluate_scorer", cut)
+        patch.setattr(training, "evaluate_scorer", cut)
         assert attempt("nbfnet", tmp_path / "run")
     begin_or_go_on("nbfnet", tmp_path / "run")
     assert run_contents(tmp_path / "run") == unbroken("nbfnet")

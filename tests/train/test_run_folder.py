@@ -77,7 +77,7 @@ def test_files_are_for_people_too_and_always_the_same(tmp_path: Path):
         if file != ".lock":
             assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
     assert '  "lebt in Köln"' in (tmp_path / "one" / "relations.json").read_text("utf-8")
-    assert json.loads((tmp_path / "one" / "config.json").read_text("utf-8"))["schema_version"] == 2
+    assert json.loads((tmp_path / "one" / "config.json").read_text("utf-8"))["schema_version"] == 3
 
 
 def test_what_is_not_there_is_named(tmp_path: Path):
@@ -153,9 +153,9 @@ def change_config(folder: Path, **changes: Any) -> None:
 
 def test_a_newer_schema_is_refused_by_name(tmp_path: Path):
     RunFolder.create(tmp_path, CONFIG).close()
-    change_config(tmp_path, schema_version=3, written_by="contextpool 9.1")
+    change_config(tmp_path, schema_version=4, written_by="contextpool 9.1")
     with pytest.raises(
-        CheckpointError, match=r"schema version 3, written by 'contextpool 9\.1'.*Upgrade contextpool"
+        CheckpointError, match=r"schema version 4, written by 'contextpool 9\.1'.*Upgrade contextpool"
     ):
         RunFolder.open(tmp_path)
 
@@ -171,7 +171,7 @@ def test_an_older_schema_without_migration_is_refused_by_name(version: int, tmp_
 def test_an_older_schema_is_migrated_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     RunFolder.create(tmp_path, {"hops": 3}).close()
     change_config(tmp_path, schema_version=1)
-    monkeypatch.setattr(schema, "SCHEMA_VERSION", 3)
+    monkeypatch.delitem(schema.MIGRATIONS, 2)
     monkeypatch.setitem(
         schema.MIGRATIONS, 1, lambda old: {**old, "config": {"layers": old["config"]["hops"]}}
     )
@@ -216,7 +216,7 @@ def test_what_is_no_run_folder_is_named(tmp_path: Path):
     (tmp_path / "empty").mkdir()
     cases = {
         "missing": "there is no run folder",
-        "file": "there is no run folder",
+        "file": "this is a file",
         "empty": "it has no config.json",
         "a\0b": "cannot be reached",
         "x" * 300: "cannot be reached",

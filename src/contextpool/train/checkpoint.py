@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -82,10 +82,24 @@ class _Entry:
         return math.prod(self.shape) * self.item_bytes
 
 
+Shapes = dict[str, tuple[torch.dtype, tuple[int, ...]]]
+"""The type and the shape of each tensor of a file, as its header says."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a file held."""
+
+    tensors: dict[str, Tensor]
+    meta: dict[str, Any]
+    digest: str
+    """The file's own checksum."""
+
+
 def save_tensors(
     path: str | Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], *, require_finite: bool = False
-) -> None:
-    """Write a checkpoint. Once this returns it is on disk; until then what was there before is still there.
+) -> str:
+    """Write a checkpoint; returns its checksum. Once this returns it is on disk; until then what was there before is.
 
     Of any device and memory layout; each tensor is stored on its own, in row order. `meta` is plain JSON.
     `require_finite` refuses NaN and infinity, for weights; the state of an optimizer may do without.
@@ -105,14 +119,24 @@ def save_tensors(
             stream.write(piece)
         stream.seek(_DIGEST_START)
         stream.write(digest.hexdigest().encode())
+    return digest.hexdigest()
 
 
 def load_tensors(
     path: str | Path, *, device: str | torch.device = "cpu"
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the meta of a checkpoint, or a CheckpointError for a file that is not exactly as written.
+    """The tensors and the meta of a checkpoint; see `read_checkpoint`."""
+    stored = read_checkpoint(path, device=device)
+    return stored.tensors, stored.meta
 
-    Nothing is executed, and no memory is taken for tensors before all bytes have been checked.
+
+def read_checkpoint(
+    path: str | Path, *, device: str | torch.device = "cpu", check: Callable[[Shapes], None] | None = None
+) -> Stored:
+    """What a checkpoint holds, or a CheckpointError for a file that is not exactly as written.
+
+    Nothing is executed, and no memory is taken for tensors before all bytes have been checked. `check` is called with
+    what the header says before any of the data is looked at, and may refuse.
     O(bytes) time, in two passes: check, then read.
     """
     where = shown(path)
@@ -122,10 +146,12 @@ def load_tensors(
         start = _LENGTH_BYTES + len(header)
         if start + sum(entry.num_bytes for entry in entries) != size:
             raise _damaged(where, "its length is not the one its header announces")
-        _check_digest(stream, header, where)
+        if check is not None:
+            check({entry.name: (_DTYPES[entry.dtype], entry.shape) for entry in entries})
+        digest = _check_digest(stream, header, where)
         stream.seek(start)
         tensors = {entry.name: _read_tensor(stream, entry, where) for entry in entries}
-    return {name: tensors[name].to(device) for name in sorted(tensors)}, meta
+    return Stored({name: tensors[name].to(device) for name in sorted(tensors)}, meta, digest)
 
 
 def _damaged(where: str, what: str) -> CheckpointError:
@@ -281,13 +307,14 @@ def _without_digest(header: bytes) -> bytes:
     return header[:start] + _NO_DIGEST.encode() + header[end:]
 
 
-def _check_digest(stream: BufferedReader, header: bytes, where: str) -> None:
+def _check_digest(stream: BufferedReader, header: bytes, where: str) -> str:
     """Hash the length, the header without its digest, and the rest of the file from where the stream stands."""
     digest = hashlib.sha256(len(header).to_bytes(_LENGTH_BYTES, "little") + _without_digest(header))
     while chunk := stream.read(_CHUNK_BYTES):
         digest.update(chunk)
     if header[_DIGEST_START - _LENGTH_BYTES : _DIGEST_END - _LENGTH_BYTES] != digest.hexdigest().encode():
         raise _damaged(where, "its bytes do not match its checksum")
+    return digest.hexdigest()
 
 
 def _read_tensor(stream: BufferedReader, entry: _Entry, where: str) -> Tensor:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -140,11 +141,15 @@ def write_text(path: Path, text: str) -> None:
         stream.write(text.encode("utf-8"))
 
 
+def read_bytes(path: Path, limit: int = MAX_JSON_BYTES) -> bytes:
+    """What the file holds, or a CheckpointError."""
+    with regular_file(path, limit) as (stream, size):
+        return stream.read(size)
+
+
 def read_json(path: Path) -> Any:
     """The value in the file, or a CheckpointError."""
-    with regular_file(path, MAX_JSON_BYTES) as (stream, size):
-        data = stream.read(size)
-    return parse_json(data, shown(path))
+    return parse_json(read_bytes(path), shown(path))
 
 
 # strict JSON: what is written reads back as the same value, here and in any other JSON reader
@@ -166,6 +171,20 @@ def readable_json(value: Any, where: str) -> str:
     return json.dumps(value, sort_keys=True, allow_nan=False, indent=2, ensure_ascii=False) + "\n"
 
 
+_OF_THE_DAY = frozenset({"machine", "seconds"})
+
+
+def json_digest(value: Any, where: str) -> str:
+    """sha256 over what a value says, without the machine and the time: the same for equal trainings."""
+    return hashlib.sha256(compact_json(_lasting(value), where).encode()).hexdigest()
+
+
+def _lasting(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _lasting(item) for key, item in value.items() if key not in _OF_THE_DAY}
+    return [_lasting(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def parse_json(data: bytes | str, where: str) -> Any:
     """The value, or a CheckpointError: not UTF-8, not JSON, a key twice, NaN, a thousand levels, huge numbers."""
     try:
@@ -178,6 +197,39 @@ def parse_json(data: bytes | str, where: str) -> Any:
     except ValueError as error:  # includes JSONDecodeError and UnicodeDecodeError
         why = shortened(str(error), 160)
         raise CheckpointError(f"{where}: this is not JSON ({why}). It is damaged; use a copy.") from None
+
+
+def check_shape(value: Any, shape: Any, where: str) -> None:
+    """Refuse JSON of another shape than was written.
+
+    A shape is a type, None, a tuple of shapes of which one has to fit, [shape] for a list of such, or {key: shape} for
+    a table that may hold more; a key that ends in `?` may be missing.
+    """
+    if not _has_shape(value, shape):
+        raise CheckpointError(
+            f"{where} is {shortened(str(value))}, which is not what is written there. It is damaged; use a copy."
+        )
+    if isinstance(shape, dict):
+        for key, inner in shape.items():
+            name = key.removesuffix("?")
+            if name in value:
+                check_shape(value[name], inner, f"{where}: {name}")
+            elif name == key:
+                raise CheckpointError(f"{where}: {name} is missing. It is damaged; use a copy.")
+    elif isinstance(shape, list):
+        for place, item in enumerate(value):
+            check_shape(item, shape[0], f"{where}[{place}]")
+
+
+def _has_shape(value: Any, shape: Any) -> bool:
+    """Whether the value itself fits, its parts aside."""
+    if isinstance(shape, tuple):
+        return any(_has_shape(value, one) for one in shape)
+    if shape is None or isinstance(shape, dict | list):
+        return value is None if shape is None else isinstance(value, type(shape))
+    if shape is float:
+        return type(value) in (int, float)
+    return type(value) is shape
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -323,8 +375,9 @@ class FolderLock:
 
     _handle: int | None = None
 
-    def __init__(self, folder: Path) -> None:
-        self._handle = _lock(folder)
+    def __init__(self, folder: Path, doing: str = "training into this run folder") -> None:
+        """`doing` is what others are told of who holds it."""
+        self._handle = _lock(folder, doing)
         _held.add(self)
 
     def __del__(self) -> None:
@@ -354,23 +407,23 @@ def _release_all() -> None:
 os.register_at_fork(after_in_child=_release_all)
 
 
-def _lock(folder: Path) -> int:
+def _lock(folder: Path, doing: str) -> int:
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC  # a link could make us empty another file
     try:
         handle = os.open(folder / LOCK_NAME, flags, 0o644)
     except OSError as error:
         raise CheckpointWriteError(
-            f"{shown(folder)}: the run folder cannot be written ({reason(error)}). Choose another folder."
+            f"{shown(folder)}: the folder cannot be written ({reason(error)}). Choose another folder."
         ) from error
     try:
-        _claim(handle, folder)
+        _claim(handle, folder, doing)
     except BaseException:
         os.close(handle)
         raise
     return handle
 
 
-def _claim(handle: int, folder: Path) -> None:
+def _claim(handle: int, folder: Path, doing: str) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.ftruncate(handle, 0)
@@ -378,12 +431,12 @@ def _claim(handle: int, folder: Path) -> None:
     except BlockingIOError:
         holder = os.pread(handle, 200, 0).decode("utf-8", errors="replace")
         raise CheckpointWriteError(
-            f"{shown(folder)}: {_one_line(holder) or 'another process'} is training into this run folder. "
+            f"{shown(folder)}: {_one_line(holder) or 'another process'} is {doing}. "
             "Wait for it, stop it, or choose another folder."
         ) from None
     except OSError as error:
         raise CheckpointWriteError(
-            f"{shown(folder)}: the run folder cannot be locked ({reason(error)}). Choose a folder on another disk."
+            f"{shown(folder)}: the folder cannot be locked ({reason(error)}). Choose a folder on another disk."
         ) from error
 
 

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 
 from contextpool.errors import LostProcessError
 from contextpool.graph.graph import Graph
-from contextpool.pool.batch import BatchBuilder, QueryBatch
+from contextpool.pool.batch import QueryBatch
 from contextpool.pool.hide import EdgeDropout
 from contextpool.processes import Processes
-from contextpool.train.config import TrainConfig
-from contextpool.train.queries import TrainingQueries, mixed_seed
+from contextpool.train.course import Lesson, TrainingGraph
+from contextpool.train.queries import TrainingQueries
 
 
 class MicroBatch(NamedTuple):
@@ -64,47 +64,41 @@ class Preparation:
     On CUDA the next batch is built on a stream of its own while the device computes the current step.
     """
 
-    def __init__(
-        self, queries: TrainingQueries, builder: BatchBuilder, split: Split, config: TrainConfig, seed: int
-    ) -> None:
-        self.queries, self.builder, self.split = queries, builder, split
-        self.config, self.seed = config, seed
-        device = builder.graph.device
+    def __init__(self, graphs: Sequence[TrainingGraph], split: Split) -> None:
+        self.graphs, self.split = graphs, split
+        device = graphs[0].builder.graph.device
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
-    def ahead(
-        self, batches: Sequence[Tensor], epoch: int, first: int
-    ) -> Iterator[tuple[Tensor, tuple[MicroBatch, ...]]]:
-        """The rows and the micro-batches of each batch of an epoch, from step number `first` on."""
+    def ahead(self, lessons: Sequence[Lesson]) -> Iterator[tuple[Lesson, tuple[MicroBatch, ...]]]:
+        """Each lesson with its micro-batches."""
         coming = None
-        for number, rows in enumerate(batches):
-            current = coming if coming is not None else self._prepare(rows, epoch, first + number)
+        for number, lesson in enumerate(lessons):
+            current = coming if coming is not None else self._prepare(lesson)
             coming = None
-            yield rows, current
-            if self.stream is not None and number + 1 < len(batches):
-                coming = self._prepare(batches[number + 1], epoch, first + number + 1)
+            yield lesson, current
+            if self.stream is not None and number + 1 < len(lessons):
+                coming = self._prepare(lessons[number + 1])
 
-    def _prepare(self, rows: Tensor, epoch: int, step: int) -> tuple[MicroBatch, ...]:
+    def _prepare(self, lesson: Lesson) -> tuple[MicroBatch, ...]:
         if self.stream is None:
-            return self._built(rows, epoch, step)
-        main = torch.cuda.current_stream(rows.device)
+            return self._built(lesson)
+        main = torch.cuda.current_stream(lesson.rows.device)
         with torch.cuda.stream(self.stream):
-            built = self._built(rows, epoch, step)
+            built = self._built(lesson)
         main.wait_stream(self.stream)
         for tensor in _tensors_of(built):
             tensor.record_stream(main)
         return built
 
-    def _built(self, rows: Tensor, epoch: int, step: int) -> tuple[MicroBatch, ...]:
-        seed = mixed_seed(self.seed, epoch, step)
-        return tuple(self._micro_batch(rows, seed, number) for number in self.split.own)
+    def _built(self, lesson: Lesson) -> tuple[MicroBatch, ...]:
+        return tuple(self._micro_batch(lesson, number) for number in self.split.own)
 
-    def _micro_batch(self, rows: Tensor, seed: int, number: int) -> MicroBatch:
-        place = self.split.bounds(number, len(rows))
-        batch, dropout = self.queries.batch(rows[place]), None
-        if self.config.edge_dropout:
-            dropout = EdgeDropout(self.config.edge_dropout, seed, place.start)
-        built = self.builder.build(batch.head, batch.relation, batch.hidden_edge, dropout=dropout)
+    def _micro_batch(self, lesson: Lesson, number: int) -> MicroBatch:
+        graph, place = self.graphs[lesson.graph], self.split.bounds(number, len(lesson.rows))
+        batch, dropout = graph.queries.batch(lesson.rows[place]), None
+        if lesson.edge_dropout:
+            dropout = EdgeDropout(lesson.edge_dropout, lesson.seed, place.start)
+        built = graph.builder.build(batch.head, batch.relation, batch.hidden_edge, dropout=dropout)
         return MicroBatch(number, batch, built)
 
 

@@ -14,13 +14,12 @@ from contextpool.train.config import TrainConfig
 Weights = dict[str, Tensor]
 
 
-def learning_rate(config: TrainConfig, step: int, steps_per_epoch: int) -> float:
+def learning_rate(config: TrainConfig, step: int, steps_per_epoch: int, total_steps: int) -> float:
     """The rate of step 0, 1, ...: a linear warm-up, then the schedule. A function of the step alone."""
     warm = min(1.0, (step + 1) / max(1, config.warmup_steps))
     if config.schedule == "exponential":
         return config.lr * warm * config.decay ** (step // steps_per_epoch)
-    share = step / max(1, config.epochs * steps_per_epoch)
-    return config.lr * warm * 0.5 * (1 + math.cos(math.pi * share))
+    return config.lr * warm * 0.5 * (1 + math.cos(math.pi * step / max(1, total_steps)))
 
 
 def new_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
@@ -53,11 +52,19 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """From what a checkpoint holds behind `optimizer.`."""
+    """From what a checkpoint holds behind `optimizer.`; a ValueError where it is another model's."""
+    parameters = [one for group in optimizer.param_groups for one in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
-        number, name = key.split(".", 1)
-        state.setdefault(int(number), {})[name] = value.cpu() if name == "step" else value
+        number, _, name = key.partition(".")
+        place = int(number)
+        if place not in range(len(parameters)) or name not in ("step", "exp_avg", "exp_avg_sq"):
+            raise ValueError(f"the optimizer has no {key!r}")
+        if value.shape != (torch.Size() if name == "step" else parameters[place].shape):
+            raise ValueError(f"the optimizer's {key!r} has another shape")
+        state.setdefault(place, {})[name] = value.cpu() if name == "step" else value
+    if any(len(entry) != 3 for entry in state.values()):
+        raise ValueError("the optimizer's state is not whole")
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
@@ -94,11 +101,15 @@ class LastWeights:
             for name, value in weights.items()
         }
 
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """From what a checkpoint holds behind `recent.`."""
+    def load(self, tensors: Mapping[str, Tensor], model: nn.Module) -> None:
+        """From what a checkpoint holds behind `recent.`; a ValueError where it is another model's."""
         self._kept.clear()
         numbered: dict[int, Weights] = {}
         for key, value in tensors.items():
-            number, name = key.split(".", 1)
+            number, _, name = key.partition(".")
             numbered.setdefault(int(number), {})[name] = value
+        expected = {name: value.shape for name, value in model.state_dict().items()}
+        for weights in numbered.values():
+            if {name: value.shape for name, value in weights.items()} != expected:
+                raise ValueError("the weights of earlier epochs have other names or shapes")
         self._kept.extend(numbered[number] for number in sorted(numbered))

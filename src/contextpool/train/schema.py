@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from contextpool.errors import CheckpointError, shortened
-from contextpool.train.files import is_folder, is_there, read_json, readable_json, shown
+from contextpool.train.files import is_folder, is_there, json_digest, read_json, readable_json, shown
 
 CONFIG = "config.json"
 RUN_FORMAT = "contextpool run"
@@ -17,7 +18,8 @@ RUN_FORMAT = "contextpool run"
 # By name, because the root package imports every stage for type checkers, and this stage may not know them.
 _RELEASE = f"contextpool {importlib.import_module('contextpool').__version__}"
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+"""1: settings that are gone since. 2: may hold the address of its dataset. 3: the weights carry a manifest."""
 REMOVED: dict[str, dict[str, Any]] = {
     "model": {
         "message": "distmult",
@@ -60,7 +62,10 @@ def _without_removed_settings(content: dict[str, Any]) -> dict[str, Any]:
     return content
 
 
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _without_removed_settings}
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    1: _without_removed_settings,
+    2: lambda content: content,  # an address that it holds is shown, never opened
+}
 """From a schema version to the next: takes and returns the content of config.json."""
 
 
@@ -75,9 +80,25 @@ def config_text(config: Mapping[str, Any], path: Path) -> str:
     return readable_json(content, f"{shown(path / CONFIG)}: the config")
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """The config of a run of the current schema; older ones are migrated, or refused by name like newer ones."""
+@dataclass(frozen=True)
+class StoredConfig:
+    """config.json as it was read."""
+
+    config: dict[str, Any]
+    """Of the current schema."""
+    version: int
+    """The schema that the file has."""
+    digest: str
+    """Over what was asked for (`json_digest`)."""
+
+
+def read_config(path: Path) -> StoredConfig:
+    """The config of a run; one of an older schema is migrated, or refused by name like a newer one."""
     if not is_folder(path):
+        if is_there(path):
+            raise CheckpointError(
+                f"{shown(path)}: this is a file, and a run is the folder that training wrote. Check the path."
+            )
         raise CheckpointError(f"{shown(path)}: there is no run folder of this name. Check the path.")
     if not is_there(path / CONFIG):
         raise CheckpointError(f"{shown(path)}: this is no run folder: it has no {CONFIG}. Check the path.")
@@ -87,12 +108,13 @@ def read_config(path: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{shown(path / CONFIG)}: this is not the config of a contextpool run. Check the path."
         )
-    config = _migrated(content, version, path).get("config")
+    config = content.get("config")
     if not isinstance(config, dict):
         raise CheckpointError(
             f"{shown(path / CONFIG)}: the config is missing. The file is damaged; use a copy."
         )
-    return config
+    digest = json_digest(config, f"{shown(path / CONFIG)}: the config")
+    return StoredConfig(_migrated(content, version, path)["config"], version, digest)
 
 
 def _migrated(content: dict[str, Any], version: int, path: Path) -> dict[str, Any]:
