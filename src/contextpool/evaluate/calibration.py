@@ -11,14 +11,13 @@ answer being the one asked for. The order of the candidates of a query is never 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.optimize
 import torch
 from torch import Tensor
 
@@ -90,6 +89,10 @@ def expected_calibration_error(probability: Floats, hit: Floats, bins: int = 15)
 FEWEST_QUERIES = 50
 FEWEST_IN_BLOCK = 50
 PRIOR_POINTS = 20
+CURVE_FACTS, TEMPERATURE_FACTS, PULLED_POINTS = 400, 100, 300
+"""Of a fit that is pulled to the softmax: facts that a curve takes, facts by which half of the temperature is believed,
+points that each block of the curve counts more (docs/lab/check.md).
+"""
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,8 @@ class Calibration:
     """Softmax probabilities, ascending, the first 0."""
     values: tuple[float, ...]
     """Probability of being true at each knot."""
+    facts: int | None = None
+    """How many facts it was fitted on; None where nobody wrote it down."""
 
     def __post_init__(self) -> None:
         knots, values = np.array(self.knots), np.array(self.values)
@@ -123,27 +128,33 @@ class Calibration:
         refuse_non_finite(
             scores.reshape(rows), ~is_known.reshape(rows), lambda row, entity: f"row {row}, entity {entity}"
         )
-        share = _softmax(scores.masked_fill(is_known, -torch.inf), self.temperature)
-        return self._curve(share).masked_fill(is_known, 1.0)
+        return self.of_share(shares(scores, is_known, self.temperature)).masked_fill(is_known, 1.0)
+
+    def of_share(self, share: Tensor) -> Tensor:
+        """[...] float64 probability of being true, by the share among all candidates."""
+        return self._curve(share)
 
     def _curve(self, share: Tensor) -> Tensor:
         values = np.interp(share.cpu().numpy(), self.knots, self.values)
         return torch.from_numpy(np.asarray(values)).to(share.device)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"temperature": self.temperature, "knots": list(self.knots), "values": list(self.values)}
+        curve = {"temperature": self.temperature, "knots": list(self.knots), "values": list(self.values)}
+        return curve if self.facts is None else {**curve, "facts": self.facts}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Calibration:
         """What `to_dict` gave; anything else is refused by name."""
-        if set(stored) != {"temperature", "knots", "values"}:
-            raise DataError(f"calibration: keys are {sorted(stored)}, not temperature, knots and values.")
+        keys = sorted(stored) if isinstance(stored, Mapping) else []
+        if [key for key in keys if key != "facts"] != ["knots", "temperature", "values"]:
+            raise DataError(f"calibration: keys are {keys}, not temperature, knots and values.")
         try:
             knots, values = (tuple(float(number) for number in stored[key]) for key in ("knots", "values"))
             temperature = float(stored["temperature"])
-        except (TypeError, ValueError) as error:
+            facts = None if stored.get("facts") is None else int(stored["facts"])
+        except (TypeError, ValueError, OverflowError) as error:
             raise DataError(f"calibration: {error}; it holds numbers only.") from error
-        return cls(temperature, knots, values)
+        return cls(temperature, knots, values, facts)
 
 
 @dataclass(frozen=True)
@@ -184,19 +195,45 @@ def fit_calibration(
     """
     check_same_numbers(queries, known)
     asked = DirectedQueries.of(in_canonical_order(queries))
-    asked = asked.select(np.random.default_rng(seed).permutation(len(asked))[:most_queries])
+    drawn = np.random.default_rng(seed).permutation(len(asked))[:most_queries]
+    asked, facts = asked.select(drawn), len(np.unique(drawn % len(queries)))
     count = len(asked.distinct(known.num_relations)[0])
     if count < FEWEST_QUERIES:
         return CalibrationFit(None, f"{count} different queries; {FEWEST_QUERIES} are needed", count)
     where = torch.device(device) if device else None
     scored = scored_answers(scorer, asked, known, batch_size, where)
+    return fit_on_answers(scored, queries, asked, count, facts, top=top, memory_bytes=memory_bytes)
+
+
+def fit_on_answers(
+    scored: Iterator[ScoredAnswers],
+    queries: Triples,
+    asked: DirectedQueries,
+    count: int,
+    facts: int,
+    *,
+    top: int = 10,
+    memory_bytes: int = 2**26,
+    pulled: bool = False,
+) -> CalibrationFit:
+    """Fit on scores as they come, of `count` different queries that are `facts` facts, asked one or both ways.
+
+    `queries` and what was `asked` of them name a query in errors. `pulled`: to the softmax as it is, for a model whose
+    softmax was honest on other graphs; then few facts give a temperature alone.
+    """
     chunks = map(partial(_masked, queries, asked), scored)
     sample = list(_within(chunks, memory_bytes))
     temperature = fit_temperature(sample)
     if temperature is None:
         return CalibrationFit(None, "every candidate has the same score", count)
+    if pulled:
+        temperature = temperature ** (facts / (facts + TEMPERATURE_FACTS))
     points = [_points(chunk, temperature, top) for chunk in itertools.chain(sample, chunks)]
-    return _fit(temperature, Points.joined(points), count)
+    if pulled and facts < CURVE_FACTS:
+        return CalibrationFit(Calibration(temperature, (0.0, 1.0), (0.0, 1.0), facts), "", count)
+    fit = _fit(temperature, Points.joined(points), count, PULLED_POINTS if pulled else PRIOR_POINTS)
+    assert fit.calibration is not None
+    return replace(fit, calibration=replace(fit.calibration, facts=facts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,13 +270,25 @@ def fit_temperature(sample: list[MaskedScores]) -> float | None:
         return None
     typical = float(np.median(spread[spread > 0]))
     bounds = (np.log(1e-2 / typical), np.log(1e4 / typical))
-    found = scipy.optimize.minimize_scalar(
-        lambda log_slope: sum(_loss(chunk, float(np.exp(log_slope))) for chunk in sample),
-        bounds=bounds,
-        method="bounded",
-        options={"xatol": 1e-3},
-    )
-    return float(np.exp(-found.x))
+    log_slope = minimum(lambda slope: sum(_loss(chunk, float(np.exp(slope))) for chunk in sample), *bounds)
+    return float(np.exp(-log_slope))
+
+
+def minimum(loss: Callable[[float], float], low: float, high: float, tolerance: float = 1e-3) -> float:
+    """Where a function with one valley is lowest, by golden sections; scipy.optimize would take 0.2 s to import."""
+    ratio = (5**0.5 - 1) / 2
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    at_left, at_right = loss(left), loss(right)
+    while high - low > tolerance:
+        if at_left <= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - ratio * (high - low)
+            at_left = loss(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + ratio * (high - low)
+            at_right = loss(right)
+    return (low + high) / 2
 
 
 def _spread(chunk: MaskedScores) -> Floats:
@@ -254,6 +303,11 @@ def _loss(chunk: MaskedScores, slope: float) -> float:
     logits = chunk.scores.double() * slope
     own = logits.gather(1, chunk.answer[:, None]).squeeze(1)
     return float((logits.logsumexp(dim=1) - own).sum())
+
+
+def shares(scores: Tensor, known: Tensor, temperature: float = 1.0) -> Tensor:
+    """[..., N] float64 of each candidate among all that are not known [..., N]; those have 0."""
+    return _softmax(scores.masked_fill(known, -torch.inf), temperature)
 
 
 def _softmax(scores: Tensor, temperature: float) -> Tensor:
@@ -321,12 +375,12 @@ def masked_points(
         yield _points(chunk, temperature, top)
 
 
-def _fit(temperature: float, points: Points, num_queries: int) -> CalibrationFit:
-    calibration = _fit_curve(temperature, points)
+def _fit(temperature: float, points: Points, num_queries: int, prior: int) -> CalibrationFit:
+    calibration = _fit_curve(temperature, points, prior)
     before = expected_calibration_error(points.plain, points.hit)
     held_out, hits = [], []
     for fold in (0, 1):
-        curve = _fit_curve(temperature, points.select(points.fold != fold))
+        curve = _fit_curve(temperature, points.select(points.fold != fold), prior)
         held = points.select(points.fold == fold)
         held_out.append(np.interp(held.share, curve.knots, curve.values))
         hits.append(held.hit)
@@ -334,15 +388,15 @@ def _fit(temperature: float, points: Points, num_queries: int) -> CalibrationFit
     return CalibrationFit(calibration, "", num_queries, before, after)
 
 
-def _fit_curve(temperature: float, points: Points) -> Calibration:
+def _fit_curve(temperature: float, points: Points, prior: int = PRIOR_POINTS) -> Calibration:
     """The isotonic curve, started at (0, 0) so that what is far behind gets nothing.
 
-    Each block counts as if `PRIOR_POINTS` more had come out as the softmax says: few points move the curve
+    Each block counts as if `prior` points more had come out as the softmax says: few points move the curve
     little, above all at its end, where isotonic fits are too sure. Nor does the end claim certainty because
     all of n cases were hits: it stays at (n + 1) / (n + 2).
     """
     centre, height, weight = isotonic_blocks(points.share, points.hit, FEWEST_IN_BLOCK)
-    height = (height * weight + centre * PRIOR_POINTS) / (weight + PRIOR_POINTS)
+    height = (height * weight + centre * prior) / (weight + prior)
     height = np.minimum(height, (weight[-1] + 1) / (weight[-1] + 2))
     knots = np.maximum.accumulate(np.append(0.0, centre))  # in order but for the last bit of a mean
     values = np.maximum.accumulate(np.append(0.0, np.where(centre > 0, height, 0.0)))

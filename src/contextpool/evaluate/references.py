@@ -2,12 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from contextpool.errors import DataError
 from contextpool.evaluate.ranks import Scorer
+from contextpool.evaluate.report import EvaluationReport
 from contextpool.graph.graph import Graph
+
+
+def evaluation_figures(reports: Mapping[str, EvaluationReport]) -> dict[str, dict[str, Any]]:
+    """Reports as a run keeps them: per relation the model's alone, and nothing that depends on the machine's speed."""
+    left_out = {"seconds", "queries_per_second"}
+    return {
+        name: {
+            key: value
+            for key, value in report.to_dict().items()
+            if key not in left_out and (name == "model" or key != "per_relation")
+        }
+        for name, report in reports.items()
+    }
+
+
+def evaluation_told(figures: Mapping[str, Mapping[str, Any]] | None) -> str:
+    """Lines of a model card: the model's figures beside those of what needs no training, and which is better."""
+    if figures is None:
+        return ""
+    own, remark = figures["model"], better_untrained(figures)
+    others = "; ".join(f"{name} {found['mrr']:.4f}" for name, found in untrained(figures).items())
+    shown = f"MRR {own['mrr']:.4f}, Hits@1 {own['hits@1']:.4f}, Hits@10 {own['hits@10']:.4f}"
+    lines = f"- evaluation: {own['num_queries']:,} queries, {shown}; without training: {others}\n"
+    return lines + (f"- {remark}\n" if remark else "")
+
+
+def untrained(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Figures of what needs no training, the best first."""
+    others = ((name, found) for name, found in figures.items() if name != "model")
+    return dict(sorted(others, key=lambda entry: -entry[1]["mrr"]))
+
+
+def better_untrained(figures: Mapping[str, Mapping[str, Any]]) -> str:
+    """A sentence that names what needs no training and does no worse than the model; empty where nothing does."""
+    own = figures["model"]["mrr"]
+    better = {name: found["mrr"] for name, found in untrained(figures).items() if found["mrr"] >= own}
+    if not better:
+        return ""
+    named = ", ".join(f"{name} (MRR {mrr:.3f})" for name, mrr in better.items())
+    advice = "Do not use it: train longer, or look at the data."
+    if next(iter(better)) == "walk x relevance":
+        advice = (
+            "Use that (--model walk), ask without a run, start from the model in the package (--from anygraph-1), or "
+            "train longer."
+        )
+    return f"This model (MRR {own:.3f}) is no better than {named}, which needs no training. {advice}"
 
 
 def constant_scorer(num_entities: int) -> Scorer:

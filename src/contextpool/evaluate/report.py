@@ -37,9 +37,12 @@ from contextpool.evaluate.ranks import (
     rank_answers,
     scored_answers,
 )
+from contextpool.notebook import frame_of, html_table
 from contextpool.processes import Processes
 from contextpool.triples.filters import KnownAnswers
 from contextpool.triples.store import Triples
+
+FRAME = ("head", "relation", "tail", "asked", "rank", "optimistic", "pessimistic", "candidates")
 
 
 def evaluate_scorer(
@@ -230,9 +233,38 @@ class EvaluationReport:
         for side in DIRECTIONS:
             yield side, metrics.select(self._asking(side)).to_dict()
 
+    def to_frame(self) -> Any:
+        """A pandas DataFrame, a row a rank: the fact, what was asked, its rank, and among how many."""
+        table, realistic = self.table, self.ranks.tolist()
+        rows = [
+            dict(zip(FRAME, values, strict=True))
+            for values in zip(
+                *zip(*[*self.queries, *self.queries], strict=True),
+                ["tail"] * len(self.queries) + ["head"] * len(self.queries),
+                realistic,
+                table.optimistic.tolist(),
+                table.pessimistic.tolist(),
+                table.candidates.tolist(),
+                strict=True,
+            )
+        ]
+        return frame_of(rows, FRAME)
+
+    def _repr_html_(self) -> str:
+        rows: list[tuple[object, ...]] = [(rule, *_figures(self.under(rule))) for rule in TIE_RULES]
+        rows += [
+            (f"asked for the {side}", *_figures(metrics)) for side, metrics in self.per_direction.items()
+        ]
+        rows += [(label, *_figures(metrics)) for label, metrics in self.per_relation.items()]
+        return html_table(("", "ranks", "MRR", "Hits@1", "Hits@3", "Hits@10", "MR"), rows, above=repr(self))
+
     def __repr__(self) -> str:
         hits = ", ".join(f"hits@{k} {share:.4f}" for k, share in self.hits.items())
         return f"EvaluationReport(mrr {self.mrr:.4f}, {hits}, {self.num_queries:,} ranks)"
+
+
+def _figures(metrics: RankMetrics) -> tuple[int, float, float, float, float, float]:
+    return metrics.num_queries, metrics.mrr, metrics.hits[1], metrics.hits[3], metrics.hits[10], metrics.mr
 
 
 def gathered(own: RankTable, processes: Processes) -> RankTable:
