@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,3 +52,21 @@ def test_the_check_sees_private_modules_and_names() -> None:
         "contextpool.pool._rows.rows", "contextpool.pool._x", "contextpool.pool.a._b", "contextpool.pool.a.c",
     ]  # fmt: skip
     assert [any(map(is_private, name.split("."))) for name in names] == [True, True, True, False]
+
+
+def test_the_way_to_an_answer_imports_nothing_slow_that_it_does_not_need(tmp_path: Path) -> None:
+    """Each of these takes a tenth of a second or more, of an answer that takes two and a half."""
+    (tmp_path / "graph.tsv").write_text("a\tr\tb\nb\tr\tc\nc\ts\ta\n")
+    code = """
+import sys
+from contextpool.__main__ import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+print([name for name in ("pandas", "scipy.optimize", "scipy.sparse", "networkx", "fastapi") if name in sys.modules])
+"""
+    command = [sys.executable, "-c", code, "ask", str(tmp_path / "graph.tsv"), "--head", "a", "-r", "s"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from contextpool.triples.dataset import Dataset
 
 __version__ = "0.1.0"
+SHIPPED: str
+"""The name of the model in the package, which `load()` loads."""
 
 _HOME = {
     "ContextFamilies": "contextpool.context.families",
@@ -32,6 +34,7 @@ _HOME = {
     "PooledGraph": "contextpool.pool.pooled",
     "Predictor": "contextpool.predict",
     "Question": "contextpool.predict",
+    "SHIPPED": "contextpool.interop.hub",
     "load": "contextpool.experiment",
     "load_dataset": "contextpool.triples.catalog",
     "mine_context": "contextpool.context.neighbors",
@@ -65,6 +68,7 @@ __all__ = [
 ]
 
 
+importlib.import_module("contextpool._numba_cache")  # before anything is compiled
 _CALLABLE_PACKAGES = {"evaluate", "pool", "train"}
 
 

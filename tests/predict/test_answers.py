@@ -47,7 +47,7 @@ def test_selections_take_one_relation_or_several() -> None:
 
 
 def test_answers_as_json_hold_a_name_only_where_there_is_one() -> None:
-    plain = {"entity": "a", "score": 1.5, "probability": None, "known": True}
+    plain = {"entity": "a", "score": 1.5, "probability": None, "share": None, "known": True}
     assert Answer("a", 1.5, None, True).to_dict() == plain
     assert Answer("a", 1.5, None, True, "Anna").to_dict() == {"entity": "a", "name": "Anna", **plain}
     assert RelationAnswer("r", -1.0, 0.5, False).to_dict()["relation"] == "r"

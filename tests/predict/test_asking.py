@@ -97,8 +97,10 @@ def test_a_relation_is_likely_where_both_ends_fit() -> None:
     assert {answer.relation: answer.score for answer in found} == pytest.approx(expected)
     total = sum(torch.tensor(list(expected.values())).exp())
     for answer in found:
-        assert answer.probability == pytest.approx(float(torch.tensor(answer.score).exp() / total), abs=1e-6)
-    assert sum(answer.probability or 0 for answer in found) == pytest.approx(1)
+        assert answer.share == pytest.approx(float(torch.tensor(answer.score).exp() / total), abs=1e-6)
+        tails = {one.entity: one.probability for one in asking.predict(GRAPH, "bob", answer.relation, k=99)}
+        assert answer.probability == pytest.approx(tails["ann"])
+    assert sum(answer.share or 0 for answer in found) == pytest.approx(1)
     assert found == sorted(found, key=lambda answer: -answer.score)
 
 
@@ -106,9 +108,11 @@ def test_known_relations_are_left_out_or_marked() -> None:
     asking = predictor()
     assert [answer.relation for answer in asking.predict_relations(GRAPH, "ann", "bob")] == ["knows"]
     both = asking.predict_relations(GRAPH, "ann", "bob", known=True)
-    assert {answer.relation: (answer.known, answer.probability) for answer in both} == {
-        "likes": (True, 1.0), "knows": (False, 1.0),
+    assert {answer.relation: (answer.known, answer.share) for answer in both} == {
+        "likes": (True, None), "knows": (False, 1.0),
     }  # fmt: skip
+    assert [answer.probability for answer in both if answer.known] == [1.0]
+    assert (both.known.count, both.known.first) == (1, ("likes",))
     assert all(isinstance(answer, RelationAnswer) for answer in both)
 
 

@@ -20,7 +20,7 @@ import contextpool as cp
 from conftest import REPOSITORY
 from contextpool.errors import ConfigError, DataError, InputError, WrongNamesError
 from contextpool.graph.graph import Graph
-from contextpool.predict import Predictor, Question, bulk
+from contextpool.predict import Predictor, Question, bulk, shards
 from contextpool.predict.answers import Selection
 from contextpool.predict.bulk import Bulk, BulkSettings, answer_file
 from contextpool.triples.dataset import Dataset
@@ -99,7 +99,7 @@ class Stopped(BaseException):
 
 def stopping_after(monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
     """The next write is torn: its temporary file is half there, and nothing has its name yet."""
-    real, left = bulk.durable_file, [writes]
+    real, left = shards.durable_file, [writes]
 
     def counted(path: Path):  # type: ignore[no-untyped-def]
         left[0] -= 1
@@ -108,7 +108,7 @@ def stopping_after(monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
             raise Stopped
         return real(path)
 
-    monkeypatch.setattr(bulk, "durable_file", counted)
+    monkeypatch.setattr(shards, "durable_file", counted)
 
 
 @pytest.mark.parametrize("writes", range(7))

@@ -92,7 +92,9 @@ def test_no_cap_on_a_graph_in_memory_ranks_every_entity_as_before() -> None:
 
 
 class EveryoneAlike(Walk):
-    """All candidates tie, so answers come by label."""
+    """All candidates tie, so answers come by label; relations are those of the model, as a trained one has it."""
+
+    any_relation = False
 
     def forward(self, batch):  # type: ignore[no-untyped-def]
         walk = batch.propagation

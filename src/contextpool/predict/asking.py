@@ -11,14 +11,23 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from contextpool.errors import ConfigError, DataError, NonFiniteError
-from contextpool.evaluate.calibration import Calibration
+from contextpool.errors import ConfigError, DataError, NonFiniteError, setting
+from contextpool.evaluate.calibration import Calibration, shares
 from contextpool.evaluate.ranks import Scorer
 from contextpool.explain import Explanation, explain_answer
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import inverse
 from contextpool.pool.batch import BatchBuilder
-from contextpool.predict.answers import Answer, AnyAnswer, Question, RelationAnswer, Selection
+from contextpool.predict.answers import (
+    MOST_KNOWN,
+    Answer,
+    Answers,
+    AnyAnswer,
+    Known,
+    Question,
+    RelationAnswer,
+    Selection,
+)
 from contextpool.predict.names import NO_NAMES, Names, Resolver
 
 if TYPE_CHECKING:
@@ -49,6 +58,7 @@ class Scored(NamedTuple):
     """Whose n entities the candidates are."""
     scores: Tensor  # [B, n]
     known: Tensor  # [B, n] bool: what the graph holds already as answers
+    more: Tensor  # [B] float64 the chance that there is an answer which the graph lacks
 
 
 class Asking:
@@ -64,7 +74,7 @@ class Asking:
     ) -> None:
         """With a frontier, each question is walked by itself and its candidates are what the walk reaches."""
         if batch_size < 1:
-            raise ConfigError(f"batch_size is {batch_size}; it has to be at least 1.")
+            raise ConfigError(f"{setting('batch_size')} is {batch_size}; it has to be at least 1.")
         self.predictor, self.graph, self.names = predictor, graph, names
         self.frontier, self.batch_size = frontier, batch_size
 
@@ -78,11 +88,16 @@ class Asking:
         """(heads [B], relations [B]) -> scores [B, N]."""
         return self.predictor.scorer(self.graph)
 
+    @property
+    def calibration(self) -> Calibration | None:
+        """What makes probabilities of scores on this graph."""
+        return self.predictor.calibration_for(self.graph)
+
     # resolve
 
     def resolver(self) -> Resolver:
         """What turns labels and names into ids."""
-        return Resolver(self.graph.entity_vocabulary, self.predictor.relations, self.names)
+        return Resolver(self.graph.entity_vocabulary, self.predictor.relations_for(self.graph), self.names)
 
     def resolve(self, questions: Iterable[Question], where: str = "") -> list[Ids]:
         """The ids of all questions, or one error that names everything unknown; `where` is such as "question"."""
@@ -111,24 +126,61 @@ class Asking:
 
     # score and rank
 
-    def stream(self, questions: Iterable[Question], selection: Selection) -> Iterator[list[AnyAnswer]]:
+    def stream(self, questions: Iterable[Question], selection: Selection) -> Iterator[Answers[AnyAnswer]]:
         """The answers to each question as they come; holds no more than `batch_size` of them."""
         choice, left = self.choose(selection), iter(questions)
         while chunk := list(islice(left, self.batch_size)):
             yield from self.answer([(ids, choice) for ids in self.resolve(chunk)])
 
-    def answer(self, asked: Sequence[tuple[Ids, Choice]]) -> list[list[AnyAnswer]]:
+    def answer(self, asked: Sequence[tuple[Ids, Choice]]) -> list[Answers[AnyAnswer]]:
         """The answers to each, in order; questions for entities are scored together."""
         queries = [(self._query(ids), choice) for ids, choice in asked if ids[1] >= 0]
         found = iter(self._walked(queries) if self.frontier is not None else self._together(queries))
         return [
-            list(next(found)) if ids[1] >= 0 else list(self._relations(ids, choice)) for ids, choice in asked
+            self._answers(ids, next(found) if ids[1] >= 0 else self._relations(ids, choice))
+            for ids, choice in asked
         ]
+
+    def _answers(self, ids: Ids, found: Iterable[AnyAnswer]) -> Answers[AnyAnswer]:
+        """With what the graph already holds: entities by the question's row, relations between the two."""
+        head, relation, tail = ids
+        entities, directed = self.graph.entities, self.predictor.relations_for(self.graph).directed
+        question = Question(
+            None if head < 0 else entities[head],
+            None if relation < 0 else directed[relation],
+            None if tail < 0 else entities[tail],
+        )
+        calibration = self.calibration
+        rests_on = None if calibration is None else calibration.facts
+        if relation >= 0:
+            places = self._held(*self._query(ids))
+            first = tuple(entities[int(place)] for place in places[:MOST_KNOWN])
+            return Answers(found, question, Known(len(places), first), self.names.shown, rests_on)
+        between = self.graph.edge_relation[self._row(head)][self.graph.edge_tail[self._row(head)] == tail]
+        kinds = sorted(
+            self.graph.relations[one] for one in between.tolist() if one < self.graph.num_relations
+        )
+        known = Known(len(kinds), tuple(kinds[:MOST_KNOWN]))
+        return Answers(found, question, known, self.names.shown, rests_on)
+
+    def _row(self, entity: int) -> slice:
+        return slice(int(self.graph.row_start[entity]), int(self.graph.row_start[entity + 1]))
+
+    def _held(self, entity: int, relation: int) -> Tensor:
+        """The ids of what the graph holds as answers; the relation by the model's number."""
+        if self.frontier is not None:
+            return self.frontier.held(entity, relation)
+        row = self._row(entity)
+        return self.graph.edge_tail[row][self.graph.edge_relation[row] == relation]
 
     def _query(self, ids: Ids) -> tuple[int, int]:
         """(entity, directed relation): (h, r, ?) as it is, (?, r, t) as (t, r^-1, ?)."""
         head, relation, tail = ids
-        return (head, relation) if tail < 0 else (tail, self.predictor.relations.inverse(relation))
+        return (
+            (head, relation)
+            if tail < 0
+            else (tail, self.predictor.relations_for(self.graph).inverse(relation))
+        )
 
     def _together(self, queries: Sequence[tuple[tuple[int, int], Choice]]) -> list[list[Answer]]:
         """One pass of the model for all, and one ranking for those with the same choice."""
@@ -136,17 +188,24 @@ class Asking:
             return []
         entity, relation = torch.tensor([query for query, _ in queries], device=self.graph.device).unbind(1)
         scores = self.scorer(entity, relation)
-        known = known_answers(self.graph, entity, relation)
+        known, more = known_answers(self.graph, entity, relation), self.more(queries)
         rows_of: dict[Choice, list[int]] = {}
         for row, (_, choice) in enumerate(queries):
             rows_of.setdefault(choice, []).append(row)
         found: dict[int, list[Answer]] = {}
         for choice, rows in rows_of.items():
             ranked = self._ranked(
-                Scored(self.graph, scores[rows], known[rows]), choice.selection, choice.allowed
+                Scored(self.graph, scores[rows], known[rows], more[rows]), choice.selection, choice.allowed
             )
             found |= dict(zip(rows, ranked, strict=True))
         return [found[row] for row in range(len(queries))]
+
+    def more(self, queries: Sequence[tuple[tuple[int, int], Choice]]) -> Tensor:
+        """[B] float64 the chance that (entity, relation, ?) has an answer which the graph lacks."""
+        counted = self.predictor.more_answers(self.graph)
+        return torch.tensor(
+            [counted.chance(*query) for query, _ in queries], dtype=torch.float64, device=self.graph.device
+        )
 
     def _walked(self, queries: Sequence[tuple[tuple[int, int], Choice]]) -> Iterator[list[Answer]]:
         """One after the other, each over its own neighborhood."""
@@ -156,7 +215,7 @@ class Asking:
             yield from self._ranked(scored, choice.selection, allowed)
 
     def _ranked(self, scored: Scored, selection: Selection, allowed: Tensor | None) -> list[list[Answer]]:
-        return best_answers(scored, allowed, selection, self.predictor.calibration, self.names)
+        return best_answers(scored, allowed, selection, self.calibration, self.names)
 
     def _relations(self, ids: Ids, choice: Choice) -> list[RelationAnswer]:
         """The k best forward relations from head to tail.
@@ -166,7 +225,8 @@ class Asking:
         One that fits from a single end is no good answer, so both count. Under equal priors their product,
         divided by its sum over r, is the chance of r given that some new relation holds. 2R questions.
         """
-        (head, _, tail), graph, calibration = ids, self.graph, self.predictor.calibration
+        (head, _, tail), graph, calibration = ids, self.graph, self.calibration
+        counted = self.predictor.more_answers(graph)
         if self.frontier is not None:
             question = Question(graph.entities[head], None, graph.entities[tail])
             raise ConfigError(
@@ -174,25 +234,30 @@ class Asking:
                 "a mapped graph, ask for a head or a tail."
             )
         relation = torch.arange(graph.num_relations, device=graph.device)
-        score = self._log_share(head, relation, tail)  # [R]
-        score = score + self._log_share(tail, inverse(relation, graph.num_relations), head)
+        forward = self._log_share(head, relation, tail)  # [R]
+        score = forward + self._log_share(tail, inverse(relation, graph.num_relations), head)
         known = known_answers(graph, torch.full_like(relation, head), relation)[:, tail]
         new = score.masked_fill(known, -torch.inf)
-        chance = torch.softmax(new, dim=0).masked_fill(known, 1.0)
+        share = torch.softmax(new, dim=0)
+        chance = None
+        if calibration is not None:
+            more = torch.tensor([counted.chance(head, one) for one in range(graph.num_relations)])
+            chance = (calibration.of_share(forward.exp()).cpu() * more).masked_fill(known.cpu(), 1.0)
         return [
             RelationAnswer(
                 label := graph.relations[place],
                 float(score[place]),
-                None if calibration is None else float(chance[place]),
+                None if chance is None else float(chance[place]),
                 bool(known[place]),
                 self.names.name(label),
+                None if known[place] else float(share[place]),
             )
             for place in best_places(score if choice.selection.known else new, choice.selection.k)
         ]
 
     def _log_share(self, entity: int, relation: Tensor, answer: int) -> Tensor:
         """[R] float64 log of the answer's share among the new answers, and itself, of (entity, relation [R], ?)."""
-        calibration = self.predictor.calibration
+        calibration = self.calibration
         temperature = 1.0 if calibration is None else calibration.temperature
         parts = []
         for asked in relation.split(self.batch_size):
@@ -212,7 +277,8 @@ class Asking:
             self.builder,
             *ids,
             asked=asked,
-            calibration=self.predictor.calibration,
+            calibration=self.calibration,
+            more=self.predictor.more_answers(self.graph),
             most_paths=paths,
             shown=self.names.shown,
         )
@@ -265,12 +331,16 @@ def best_answers(
 ) -> list[list[Answer]]:
     """The answers of each row of scores [B, n], best first; allowed [n] restricts them.
 
-    A probability is that among all entities the graph does not already know as answers, whichever are
-    allowed: showing fewer candidates makes none of them truer.
+    A share is that among all entities the graph does not already know as answers, whichever are allowed: showing
+    fewer candidates makes none of them truer. A probability is what such a share came to in the facts that the
+    calibration was fitted on, each of which was an answer, times the chance that there is one more answer.
     """
-    graph, scores, known = scored
+    graph, scores, known, more = scored
     refuse_non_finite(scores)
-    chances = None if calibration is None else calibration.probability(scores, known)
+    share = shares(scores, known, 1.0 if calibration is None else calibration.temperature)
+    chances = None
+    if calibration is not None:
+        chances = (calibration.of_share(share) * more[:, None]).masked_fill(known, 1.0)
     closed = torch.zeros_like(known) if selection.known else known
     if allowed is not None:
         closed = closed | ~allowed
@@ -279,11 +349,11 @@ def best_answers(
         places = best_places(values, selection.k)
         score, is_known = scores[row, places].tolist(), known[row, places].tolist()
         chance = [None] * len(places) if chances is None else chances[row, places].tolist()
+        part = [
+            None if marked else float(share[row, place])
+            for place, marked in zip(places, is_known, strict=True)
+        ]
         labels = [graph.entities[place] for place in places]
-        found.append(
-            [
-                Answer(label, value, probability, marked, names.name(label))
-                for label, value, probability, marked in zip(labels, score, chance, is_known, strict=True)
-            ]
-        )
+        columns = zip(labels, score, chance, is_known, map(names.name, labels), part, strict=True)
+        found.append([Answer(*values) for values in columns])
     return found

@@ -1,28 +1,23 @@
-"""A file of questions answered into a folder of shards; a kill at any moment costs at most one shard.
+"""A file of questions answered into a folder of shards, `shard_size` questions each, in the order of the file.
 
-    OUTPUT/part-00000.jsonl, part-00001.jsonl, ...    `shard_size` questions each, in the order of the file
-    OUTPUT/_manifest.json                             what was asked of what, and the sha256 of every finished shard
-
-Shards and manifest are replaced whole, a shard before the manifest that names it. Questions are batched from
-the start of their shard, so whoever finishes the work, and after however many kills, writes the same bytes.
+Questions are batched from the start of their shard, so that the same bytes are written whoever works (`shards`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from contextpool.errors import ConfigError, DataError, shortened
+from contextpool.errors import ConfigError, DataError, setting
 from contextpool.graph.graph import Graph
-from contextpool.graph.mapped import MappedGraph
 from contextpool.predict.answers import AnyAnswer, Question, Selection, UnknownRelations
 from contextpool.predict.files import (
     COLUMNS,
@@ -35,9 +30,11 @@ from contextpool.predict.files import (
     kind_of,
     read_questions,
 )
+from contextpool.predict.inputs import GraphLike, graph_digest
 from contextpool.predict.names import Names
 from contextpool.predict.predictor import Predictor
-from contextpool.train.files import durable_file, reason
+from contextpool.predict.shards import Manifest
+from contextpool.predict.workers import Done, Piece, Workers
 
 MOST_PROBLEMS = 1000
 """Unknown names reported together; a file with more of them belongs to another graph."""
@@ -47,9 +44,6 @@ Progress = Callable[[int, int], None]
 """Called with (questions answered, questions in all)."""
 Source = str | Path | None
 """A file of questions, or None for `EVERY_PAIR`."""
-MANIFEST = "_manifest.json"
-"""Readers of folders (Arrow, Spark, DuckDB) pass over names that start with an underscore."""
-FORMAT = "contextpool answers 1"
 
 
 @dataclass(frozen=True)
@@ -67,10 +61,10 @@ class BulkSettings:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ConfigError(f"format is {self.kind!r}; it is one of {', '.join(KINDS)}.")
+            raise ConfigError(f"{setting('format')} is {self.kind!r}; it is one of {', '.join(KINDS)}.")
         for key in ("batch_size", "shard_size"):
             if getattr(self, key) < 1:
-                raise ConfigError(f"{key} is {getattr(self, key)}; it has to be at least 1.")
+                raise ConfigError(f"{setting(key)} is {getattr(self, key)}; it has to be at least 1.")
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as a manifest stores them; `cap` is left out where it is None, as older manifests lack it."""
@@ -95,7 +89,7 @@ class Bulk:
     def __init__(
         self,
         predictor: Predictor,
-        graph: Graph,
+        graph: GraphLike,
         selection: Selection | None = None,
         settings: BulkSettings | None = None,
         names: Names | None = None,
@@ -110,11 +104,15 @@ class Bulk:
             batch_size=self.settings.batch_size,
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What a worker is sent: nothing that was made of the graph."""
+        given = self.predictor, self.asking.graph, self.selection, self.settings, self.asking.names
+        return type(self), given
+
     def stream(self, questions: Source) -> Iterator[Answered]:
         """Every question of a file with its answers, as they come. Unknown names are told before the first."""
         self.checked(questions)
-        numbered = enumerate((question for _, question in self._read(questions)), start=1)
-        while chunk := list(islice(numbered, self.settings.shard_size)):
+        for chunk in self._chunks(questions):
             yield from self._answered(chunk)
 
     def write(
@@ -124,22 +122,33 @@ class Bulk:
         *,
         overwrite: bool = False,
         progress: Progress | None = None,
+        workers: Workers | None = None,
     ) -> BulkOutcome:
-        """Answer into a folder, going on where an earlier call was cut off."""
+        """Answer into a folder, going on where an earlier call was cut off; by `workers`, or by this process."""
         total, refused = self.checked(questions)
-        manifest = Manifest.opened(Path(output), self._identity(questions, total), overwrite)
-        numbered = enumerate((question for _, question in self._read(questions)), start=1)
-        done = now = 0
-        for number in range(-(-total // self.settings.shard_size)):
-            chunk = list(islice(numbered, self.settings.shard_size))
-            if not manifest.has(number):
-                manifest.add(number, encoded(self._answered(chunk), self.settings.kind), self.settings.kind)
-                now += len(chunk)
-            done += len(chunk)
+        kind = self.settings.kind
+        manifest = Manifest.opened(Path(output), self._identity(questions, total), kind, overwrite)
+
+        def tell(done: int) -> None:
             if progress is not None:
                 progress(done, total)
-        manifest.finish()
+
+        def here(pieces: Iterable[Piece], count: int) -> Iterator[Done]:
+            return ((number, self.work(chunk)) for number, chunk in pieces)
+
+        count = -(-total // self.settings.shard_size)
+        with nullcontext(here) if workers is None else workers.at(self) as doing:
+            now = manifest.fill(self._chunks(questions), count, doing, tell)
         return BulkOutcome(total, now, refused, manifest.paths)
+
+    def work(self, chunk: list[tuple[int, Question]]) -> bytes:
+        """One shard."""
+        return encoded(self._answered(chunk), self.settings.kind)
+
+    def _chunks(self, questions: Source) -> Iterator[list[tuple[int, Question]]]:
+        numbered = enumerate((question for _, question in self._read(questions)), start=1)
+        while chunk := list(islice(numbered, self.settings.shard_size)):
+            yield chunk
 
     def _read(self, questions: Source) -> Iterator[Placed]:
         return self._every_pair() if questions is None else read_questions(questions)
@@ -147,7 +156,7 @@ class Bulk:
     def _every_pair(self) -> Iterator[Placed]:
         """In the order of their labels; facts of relations that the model does not know ask nothing."""
         graph = self.asking.graph
-        known = [label in self.predictor.relations.index for label in graph.relations]
+        known = [label in self.predictor.relations_for(graph).index for label in graph.relations]
         for entity, relation in observed_pairs(graph):
             if known[relation]:
                 label = graph.entities[entity]
@@ -176,7 +185,7 @@ class Bulk:
         usable = (question for number, question in chunk if errors[number] is None)
         found = self.asking.stream(usable, self.selection)
         for number, question in chunk:
-            answers: list[AnyAnswer] = next(found) if errors[number] is None else []
+            answers: Sequence[AnyAnswer] = next(found) if errors[number] is None else ()
             yield Answered(number, question, answers, errors[number])
 
     def _problem(self, question: Question) -> str | None:
@@ -188,7 +197,9 @@ class Bulk:
     def _identity(self, questions: Source, total: int) -> dict[str, Any]:
         """What the answers depend on; a folder of answers belongs to one of these."""
         names = sorted(self.asking.names.of_id.items())
+        fitted = self.asking.calibration if self.predictor.relations is None else None
         return {
+            **({} if fitted is None else {"calibration": fitted.to_dict()}),
             "model": self.predictor.fingerprint,
             "graph": graph_digest(self.asking.graph),
             "questions": EVERY_PAIR if questions is None else file_digest(questions),
@@ -202,7 +213,7 @@ class Bulk:
 
 def answer_file(
     predictor: Predictor,
-    graph: Graph,
+    graph: GraphLike,
     questions: str | Path,
     output: str | Path,
     k: int = 10,
@@ -220,15 +231,6 @@ def answer_file(
     return bulk.write(questions, output, overwrite=overwrite, progress=progress)
 
 
-def graph_digest(graph: Graph) -> str:
-    """sha256 over a graph's labels and facts; a mapped one has it written down."""
-    if isinstance(graph, MappedGraph):
-        return graph.digest
-    digest = hashlib.sha256(json.dumps([graph.entities, graph.relations]).encode())
-    digest.update(graph.as_triples().ids.tobytes())
-    return digest.hexdigest()
-
-
 def _digest_long(values: dict[str, Any]) -> dict[str, Any]:
     """The selection with its list of candidates replaced by a sha256."""
     listed = values["candidates"]
@@ -244,117 +246,3 @@ def observed_pairs(graph: Graph) -> Iterator[tuple[int, int]]:
         row = graph.edge_relation[int(starts[entity]) : int(starts[entity + 1])].numpy()
         for relation in np.unique(row[row < graph.num_relations]).tolist():
             yield entity, relation
-
-
-class Manifest:
-    """The manifest of an output folder. A shard is finished once the manifest names it and its bytes are as named."""
-
-    def __init__(self, folder: Path, identity: dict[str, Any], content: Mapping[str, Any] | None) -> None:
-        self.folder, self.identity = folder, identity
-        self.conditions: list[dict[str, Any]] = list(content["conditions"]) if content else []
-        if _conditions() not in self.conditions:
-            self.conditions.append(_conditions())
-        kept = content["shards"] if content else {}
-        self.shards: dict[str, str] = {
-            name: digest for name, digest in kept.items() if self._is_intact(name, digest)
-        }
-
-    @classmethod
-    def opened(cls, folder: Path, identity: dict[str, Any], overwrite: bool) -> Manifest:
-        """Open the manifest of a new or empty folder, or of one that was begun with the same identity."""
-        if not folder.exists():
-            return cls(folder, identity, None)
-        path = folder / MANIFEST
-        content = _read_manifest(path) if path.is_file() else None
-        if content is None:
-            _refuse_foreign(folder)
-        elif content["identity"] != identity:
-            if not overwrite:
-                raise ConfigError(_what_differs(folder, content["identity"], identity))
-            _remove(folder, content)
-            content = None
-        return cls(folder, identity, content)
-
-    @property
-    def paths(self) -> tuple[Path, ...]:
-        return tuple(self.folder / name for name in sorted(self.shards))
-
-    def has(self, number: int) -> bool:
-        return _name(number, self.identity["settings"]["kind"]) in self.shards
-
-    def add(self, number: int, content: bytes, kind: FileKind) -> None:
-        """Write a shard, then the manifest that names it."""
-        name = _name(number, kind)
-        with durable_file(self.folder / name) as stream:
-            stream.write(content)
-        self.shards[name] = hashlib.sha256(content).hexdigest()
-        self._write(complete=False)
-
-    def finish(self) -> None:
-        self._write(complete=True)
-
-    def _write(self, complete: bool) -> None:
-        content = {
-            "format": FORMAT,
-            "identity": self.identity,
-            "conditions": self.conditions,
-            "complete": complete,
-            "shards": dict(sorted(self.shards.items())),
-        }
-        with durable_file(self.folder / MANIFEST) as stream:
-            stream.write((json.dumps(content, indent=2) + "\n").encode("utf-8"))
-
-    def _is_intact(self, name: str, digest: str) -> bool:
-        path = self.folder / name
-        return path.is_file() and file_digest(path) == digest
-
-
-def _name(number: int, kind: FileKind) -> str:
-    return f"part-{number:05}.{kind}"
-
-
-def _conditions() -> dict[str, Any]:
-    """Library version and threads, which may change the last bits of a score."""
-    return {"torch": torch.__version__, "threads": torch.get_num_threads()}
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_bytes())
-        whole = content["format"] == FORMAT and {"identity", "conditions", "shards"} <= set(content)
-        plain = all("/" not in name and name.startswith("part-") for name in content["shards"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        whole = plain = False
-    if not (whole and plain):
-        raise DataError(f"{path}: this is no manifest of answers, or it is damaged. Choose another folder.")
-    return content  # type: ignore[no-any-return]
-
-
-def _refuse_foreign(folder: Path) -> None:
-    if not folder.is_dir():
-        raise ConfigError(f"output {folder} is a file; answers go into a folder. Choose another name.")
-    own = ("part-", ".part-", f".{MANIFEST}")  # of a call that was killed before its first manifest
-    try:
-        foreign = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith(own))
-    except OSError as error:
-        raise ConfigError(
-            f"output {folder} cannot be read ({reason(error)}). Choose another folder."
-        ) from error
-    if foreign:
-        raise ConfigError(
-            f"output {folder} holds other files, such as {shortened(foreign[0])}. Choose an empty or a new folder."
-        )
-
-
-def _what_differs(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    keys = [key for key in new if old.get(key) != new[key]]
-    return (
-        f"output {folder} holds answers of another call: {', '.join(keys)} differ. "
-        "Choose another folder, or replace them (overwrite)."
-    )
-
-
-def _remove(folder: Path, content: Mapping[str, Any]) -> None:
-    """The manifest first: without it the shards are nobody's."""
-    for name in (MANIFEST, *content["shards"]):
-        (folder / name).unlink(missing_ok=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from contextpool.errors import ConfigError, DataError, InputError, TripleFileError, shortened
-from contextpool.predict.answers import PLACES, AnyAnswer, Question
+from contextpool.predict.answers import FIGURES, PLACES, Answers, AnyAnswer, Question
 from contextpool.triples.files import numbered_lines
 from contextpool.triples.labels import label_problem
 
@@ -144,7 +144,7 @@ def _text_columns(schema: Any, path: Path) -> list[str]:
     return columns
 
 
-COLUMNS = ("question", *PLACES, "rank", "answer", "name", "score", "probability", "known", "error")
+COLUMNS = ("question", *PLACES, "rank", "answer", "name", "score", "probability", "share", "known", "error")
 """The columns of TSV and Parquet: a row for each answer. A question without answers has one with an empty answer."""
 
 
@@ -159,7 +159,8 @@ class Answered:
 
     def to_dict(self) -> dict[str, Any]:
         """The object that a JSON line holds."""
-        told = {} if self.error is None else {"error": self.error}
+        told: dict[str, Any] = {} if self.error is None else {"error": self.error}
+        told |= self.answers.told() if isinstance(self.answers, Answers) else {}
         answers = [answer.to_dict() for answer in self.answers]
         return {"question": self.number, **self.question.to_dict(), **told, "answers": answers}
 
@@ -169,8 +170,8 @@ class Answered:
         if not self.answers:
             yield {**dict.fromkeys(COLUMNS), **asked, "error": self.error}
         for rank, answer in enumerate(self.answers, start=1):
-            figures = {"name": answer.name, "score": answer.score, "probability": answer.probability}
-            own = {"rank": rank, "answer": answer.label, **figures, "known": answer.known, "error": None}
+            figures = {key: getattr(answer, key) for key in FIGURES}
+            own = {"rank": rank, "answer": answer.label, **figures, "error": None}
             yield asked | own
 
 
@@ -202,7 +203,7 @@ def _parquet(rows: list[dict[str, Any]]) -> bytes:
     import pyarrow.parquet as pq
 
     whole, real, text = pa.int64(), pa.float64(), pa.string()
-    kinds = [whole, text, text, text, whole, text, text, real, real, pa.bool_(), text]
+    kinds = [whole, text, text, text, whole, text, text, real, real, real, pa.bool_(), text]
     schema = pa.schema(list(zip(COLUMNS, kinds, strict=True)))
     sink = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), sink, compression="zstd")

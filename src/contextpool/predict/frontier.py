@@ -18,11 +18,13 @@ import torch
 from torch import Tensor
 
 from contextpool.context.counts import Cooccurrence, Statistics, count_cooccurrence
-from contextpool.errors import ConfigError
+from contextpool.context.more import MoreAnswers
+from contextpool.errors import ConfigError, setting
 from contextpool.graph.graph import Graph
 from contextpool.graph.mapped import MappedGraph
 from contextpool.graph.relation_sets import RelationSets, num_words
 from contextpool.graph.relations import RelationVocabulary
+from contextpool.models.nbfnet import mean_log_degree, set_mean_log_degree
 from contextpool.pool.batch import BatchBuilder
 from contextpool.pool.frontier import Neighborhood, capped_walk, relation_groups, relation_order
 from contextpool.pool.incidence import set_candidate_pairs
@@ -68,34 +70,41 @@ class Frontier:
     def __init__(self, predictor: Predictor, graph: Graph, cap: int | None) -> None:
         """`graph` is prepared; a mapped one keeps its own numbers of relations."""
         if cap is not None and cap < 1:
-            raise ConfigError(f"cap is {cap}; a hop keeps at least one edge. Leave it out for all.")
+            raise ConfigError(
+                f"{setting('cap')} is {cap}; a hop keeps at least one edge. Leave it out for all."
+            )
         self.predictor, self.cap = predictor, cap
         self.graph = graph.to("cpu")
+        self.relations = predictor.relations_for(graph)
         self.model_relation = np.array(  # [2R of the graph] the model's number, -1 where it has none
-            [predictor.relations.index.get(label, -1) for label in graph.relation_vocabulary.directed],
+            [self.relations.index.get(label, -1) for label in graph.relation_vocabulary.directed],
             dtype=np.int64,
         )
         statistics = self._statistics()
         self.counts = count_cooccurrence(self.graph) if statistics is None else statistics.counts
         if statistics is None and isinstance(graph, MappedGraph):
-            self.counts = _counts_of(graph, predictor.relations, self.model_relation)
+            self.counts = _counts_of(graph, self.relations, self.model_relation)
         self._builder = self._new_builder(statistics)
+        self.more = MoreAnswers(self.graph, self.counts, self.model_relation)
         self._order = lru_cache(maxsize=256)(self._new_order)
 
     def _statistics(self) -> Statistics | None:
         """The statistics the model pools with; for a mapped graph only counts, which is all that Algorithm 3 reads."""
         own = self.predictor.statistics
-        if own is None or not isinstance(self.graph, MappedGraph):
-            return None if own is None else self.predictor.statistics_for(self.graph)
+        own = None if own is None else own.over(self.relations)
+        if not isinstance(self.graph, MappedGraph):
+            return self.predictor.statistics_for(self.graph)
+        if own is None and self.predictor.relations is not None:
+            return None
         context = self.predictor.context
         if context is not None and any(view.algorithm != "neighbors" for view in context.views):
             raise ConfigError(
                 "this model walks by Algorithm 1, which needs every entity's relation set; a mapped graph stores "
                 "counts alone. Use a model with Algorithm 3, or a graph in memory."
             )
-        if self.predictor.use_statistics == "train":
+        if own is not None and self.predictor.use_statistics == "train":
             return own
-        counts = _counts_of(self.graph, self.predictor.relations, self.model_relation)
+        counts = _counts_of(self.graph, self.relations, self.model_relation)
         width = num_words(counts.relations.num_directed)
         nobody = RelationSets(
             counts.relations.num_directed,
@@ -103,7 +112,8 @@ class Frontier:
             np.empty(0, dtype=np.int64),
             np.empty(0, dtype=np.int32),
         )
-        return own + Statistics(counts, nobody)
+        here = Statistics(counts, nobody)
+        return here if own is None else own + here
 
     def _new_builder(self, statistics: Statistics | None) -> BatchBuilder:
         """Mines what has to be mined, once; `over` takes it to each neighborhood."""
@@ -112,10 +122,10 @@ class Frontier:
             read = "arrive_walk" if context.arrive_walk else "arrive_features"
             raise ConfigError(
                 f"this model reads what is known of candidates over the whole graph (context.{read}), which a walk "
-                "with a cap, as on a mapped graph, does not see. Ask the graph's own file without --cap, or train with "
-                "--set context.arrive_walk=false --set context.arrive_features=false."
+                "with a cap, as on a mapped graph, does not see. Ask the graph's own file without "
+                f"{setting('cap')}, or train with a context in which arrive_walk and arrive_features are false."
             )
-        nothing = _graph_of(Vocabulary(()), predictor.relations, np.empty((0, 3), dtype=np.int64))
+        nothing = _graph_of(Vocabulary(()), self.relations, np.empty((0, 3), dtype=np.int64))
         return predictor.model.builder(nothing.to(predictor.device), context, statistics)
 
     def _new_order(self, relation: int) -> Integers:
@@ -131,7 +141,9 @@ class Frontier:
         facts[:, 0], facts[:, 2] = (np.searchsorted(found.entities, facts[:, side]) for side in (0, 2))
         facts[:, 1] = self.model_relation[facts[:, 1]]
         labels = Vocabulary(SelectedLabels(self.graph.entities, found.entities))  # type: ignore[arg-type]
-        local = _graph_of(labels, self.predictor.relations, facts).to(self.predictor.device)
+        local = _graph_of(labels, self.relations, facts).to(self.predictor.device)
+        if self.predictor.relations is None:
+            set_mean_log_degree(local, mean_log_degree(self.graph))
         head, directed = relation_groups(self.graph, found.entities, order)
         pairs = np.searchsorted(found.entities, head), self.model_relation[directed]
         set_candidate_pairs(local, *(torch.from_numpy(column) for column in pairs))
@@ -150,18 +162,23 @@ class Frontier:
         near, device = self.nearby(entity, relation), self.predictor.device
         known = torch.from_numpy(self._known(near, entity, relation))[None].to(device)
         allowed = self._allowed(near, choice)
-        scored = Scored(near.graph, self.scores(near, entity, relation), known)
+        more = torch.tensor([self.more.chance(entity, relation)], dtype=torch.float64, device=device)
+        scored = Scored(near.graph, self.scores(near, entity, relation), known, more)
         return scored, None if allowed is None else torch.from_numpy(allowed).to(device)
+
+    def held(self, entity: int, relation: int) -> Tensor:
+        """Sorted ids of what the whole graph holds as answers; the relation by the model's number."""
+        begin, end = int(self.graph.row_start[entity]), int(self.graph.row_start[entity + 1])
+        places = np.flatnonzero(self.model_relation == relation)
+        if len(places) == 0:
+            return self.graph.edge_tail[begin:begin]
+        row = self.graph.edge_relation[begin:end].numpy()
+        low, high = np.searchsorted(row, [places[0], places[0] + 1])
+        return self.graph.edge_tail[begin + int(low) : begin + int(high)]
 
     def _known(self, near: Nearby, entity: int, relation: int) -> npt.NDArray[np.bool_]:
         """[n] what the whole graph holds as answers, kept by the walk or not."""
-        places = np.flatnonzero(self.model_relation == relation)
-        if len(places) == 0:
-            return np.zeros(len(near.found.entities), dtype=bool)
-        begin, end = int(self.graph.row_start[entity]), int(self.graph.row_start[entity + 1])
-        row = self.graph.edge_relation[begin:end].numpy()
-        low, high = np.searchsorted(row, [places[0], places[0] + 1])
-        tails = self.graph.edge_tail[begin + int(low) : begin + int(high)].numpy()
+        tails = self.held(entity, relation).numpy()
         reached = near.found.entities  # both are sorted
         return np.searchsorted(tails, reached, "right") > np.searchsorted(tails, reached, "left")
 

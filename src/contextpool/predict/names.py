@@ -136,8 +136,8 @@ class Resolver:
             self.problems.append(Problem(kind, text, where, tuple(found)))
         return len(found) == 1
 
-    def check(self) -> None:
-        """Raise for everything that could not be resolved so far."""
+    def check(self, hint: str = "") -> None:
+        """Raise for everything that could not be resolved so far; `hint` says what else can be done."""
         problems = list(dict.fromkeys(self.problems))
         if not problems:
             return
@@ -147,7 +147,7 @@ class Resolver:
         ]
         if len(problems) == 1 and not problems[0].ids and not problems[0].where:
             raise UnknownNameError(problems[0].kind, problems[0].text, self.known(problems[0].kind))
-        raise WrongNamesError(told)
+        raise WrongNamesError(told, hint)
 
     def message(self, problem: Problem, suggest: bool = True) -> str:
         """The problem in one line, with its place and a suggestion."""
