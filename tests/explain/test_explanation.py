@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -45,7 +46,8 @@ def predictor_of(name: str = "nbfnet", context: ContextConfig | None = None, **o
 def test_paths_lead_from_the_head_to_the_answer_over_facts_of_the_graph(name: str, context: str) -> None:
     explanation = predictor_of(name, CONTEXTS[context]).explain(FAMILIES, *HELD)
     assert explanation.paths
-    assert explanation.method == ("removal" if name == "walk" else "gradient")
+    by_edge = name == "walk" or any(path.strength > 0 for path in explanation.paths)
+    assert explanation.method in (("removal", "gradient") if by_edge else ("gradient",))
     for path in explanation.paths:
         assert (path.edges[0][0], path.edges[-1][2]) == ("f1", "f1.0.1")
         assert all(first[2] == second[0] for first, second in zip(path.edges, path.edges[1:], strict=False))
@@ -265,6 +267,11 @@ def test_everything_is_json_and_says_what_the_text_says() -> None:
     text = explanation.text()
     assert text.splitlines()[0].startswith("(f1, grandparent of, ?)  f1.0.1: rank ")
     assert f"{explanation.paths[0].weight:4.0%}" in text
+
+
+def test_a_small_probability_never_reads_as_none_at_all() -> None:
+    explanation = replace(predictor_of().explain(FAMILIES, *HELD), probability=0.001)
+    assert "probability <1%, score" in explanation.text()
 
 
 def test_inverse_steps_are_written_as_arrows_that_point_back() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpool.explain.attribution import strongest_paths
+from contextpool.explain.attribution import beam_search, strongest_paths
 
 Edge = tuple[int, int, float]
 EDGES = st.lists(
@@ -32,14 +32,14 @@ def every_path(edges: list[Edge], start: int, end: int, longest: int) -> list[tu
     return found
 
 
-def search(edges: list[Edge], start: int, end: int, longest: int, most: int, beam: int = 10_000):  # type: ignore[no-untyped-def]
+def columns(edges: list[Edge]):  # type: ignore[no-untyped-def]
     source, target, value = ([edge[column] for edge in edges] for column in range(3))
-    columns = (
-        np.array(source, dtype=np.int64),
-        np.array(target, dtype=np.int64),
-        np.array(value, dtype=np.float64),
-    )
-    return strongest_paths(*columns, start, end, longest, most, beam)
+    ends = np.array(source, dtype=np.int64), np.array(target, dtype=np.int64)
+    return *ends, np.array(value, dtype=np.float64)
+
+
+def search(edges: list[Edge], start: int, end: int, longest: int, most: int, beam: int = 10_000):  # type: ignore[no-untyped-def]
+    return strongest_paths(*columns(edges), start, end, longest, most, beam)
 
 
 @given(EDGES, st.integers(0, 5), st.integers(0, 5), st.integers(1, 4), st.integers(1, 6))
@@ -68,6 +68,14 @@ def test_a_narrow_beam_finds_only_paths_and_the_strongest_of_all(edges: list[Edg
     found = search(edges, 0, 5, 3, 4, beam)
     assert {path.edges for path in found} <= set(every)
     assert bool(found) == bool(every) or beam < 3
+
+
+@given(EDGES, st.integers(0, 5), st.integers(1, 4), st.integers(1, 5), st.integers(1, 3))
+def test_looking_at_strong_edges_first_finds_what_looking_at_all_of_them_does(
+    edges: list[Edge], end: int, longest: int, most: int, beam: int
+) -> None:
+    whole = beam_search(*columns(edges), 0, end, longest, beam)[:most]
+    assert search(edges, 0, end, longest, most, beam) == whole
 
 
 def test_a_chain_is_as_strong_as_its_weakest_edge() -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Literal
 
+from contextpool.errors import MissingExtraError
+from contextpool.notebook import html_text
 from contextpool.triples.labels import INVERSE_SUFFIX
 from contextpool.triples.store import Triple
 
@@ -89,7 +92,7 @@ class Rival:
     """Patterns that lead to both."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """Why an entity answers a question."""
 
@@ -100,6 +103,7 @@ class Explanation:
     """Which of the two is the answer."""
     score: float
     probability: float | None
+    """That this fact holds; None without a calibration."""
     rank: float
     """Among the answers that the graph does not hold; ties share their mean rank."""
     candidates: int
@@ -119,6 +123,8 @@ class Explanation:
     candidate: CandidateRelevance
     rival: Rival | None
     """None where there is no other candidate."""
+    share: float | None = None
+    """That it is the one, if there is one more answer than the graph holds."""
     names: dict[str, str] = field(default_factory=dict)
     """The known names of the labels that occur here."""
 
@@ -158,6 +164,20 @@ class Explanation:
         """For people: a few lines without markup."""
         return "\n".join(_lines(self))
 
+    def __repr__(self) -> str:
+        return f"<Explanation of {self.question} {self.shown(self.answer)}: {_standing(self)}, {len(self.paths)} paths>"
+
+    def _repr_html_(self) -> str:
+        """The drawing, where the extra `plot` is there, above the text."""
+        from contextpool.explain.picture import rendered
+
+        try:
+            image = b64encode(rendered(self, "svg")).decode()
+            drawing = f'<img style="max-width:100%" src="data:image/svg+xml;base64,{image}">'
+        except MissingExtraError:
+            drawing = ""
+        return f"<div>{drawing}{html_text(self.text())}</div>"
+
     def to_pyg(self, graph: Graph, *, inverse: Literal["offset", "none"] = "offset") -> PyGExplanation:
         """As `torch_geometric.explain.Explanation`, a mask over the edges of `graph.to_pyg()`. Extra: `pyg`."""
         from contextpool.interop.pyg import explanation_to_pyg
@@ -195,8 +215,13 @@ def notes(explanation: Explanation) -> Iterator[str]:
         yield _note("rival", [_rival(explanation, explanation.rival)])
 
 
+def percent(value: float) -> str:
+    """In whole percent; what is not nothing never reads as 0%."""
+    return "<1%" if 0 < value < 0.005 else f"{value:.0%}"
+
+
 def _standing(explanation: Explanation) -> str:
-    chance = "" if explanation.probability is None else f", probability {explanation.probability:.0%}"
+    chance = "" if explanation.probability is None else f", probability {percent(explanation.probability)}"
     return f"rank {explanation.rank:g} of {explanation.candidates:,}{chance}, score {explanation.score:.2f}"
 
 
@@ -208,9 +233,14 @@ def _because(explanation: Explanation) -> str:
 
 def walked(explanation: Explanation, path: Path) -> str:
     """Such as: Belarus <-located_in- Minsk -pays_in-> Belarusian Ruble."""
-    steps = [explanation.shown(path.edges[0][0])]
-    for _, relation, to in path.edges:
-        steps += [arrow(explanation.shown(relation)), explanation.shown(to)]
+    return walk_text(path.edges, explanation.shown)
+
+
+def walk_text(edges: Sequence[Triple], shown: Callable[[str], str]) -> str:
+    """A walk along edges, by the names of labels."""
+    steps = [shown(edges[0][0])]
+    for _, relation, to in edges:
+        steps += [arrow(shown(relation)), shown(to)]
     return " ".join(steps)
 
 
@@ -242,7 +272,7 @@ def _more(count: int) -> list[str]:
 
 
 def _rival(explanation: Explanation, rival: Rival) -> str:
-    chance = "" if rival.probability is None else f" (probability {rival.probability:.0%})"
+    chance = "" if rival.probability is None else f" (probability {percent(rival.probability)})"
     where = "ahead" if rival.margin < 0 else "behind"
     start = f"{explanation.shown(rival.entity)}{chance}, {where} by {abs(rival.margin):.2f}"
     if rival.lacks:

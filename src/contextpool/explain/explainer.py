@@ -12,11 +12,12 @@ from torch import Tensor
 
 from contextpool.context.config import NO_CONTEXT
 from contextpool.context.counts import Statistics
+from contextpool.context.more import MoreAnswers
 from contextpool.context.neighbors import ContextNeighbors, RelationSelector
 from contextpool.context.relevance import neighborhood_precision, neighborhood_recall
-from contextpool.errors import ConfigError, NonFiniteError
-from contextpool.evaluate.calibration import Calibration
-from contextpool.explain.attribution import Case, by_gradient, by_removal, strongest_paths
+from contextpool.errors import ConfigError, NonFiniteError, setting
+from contextpool.evaluate.calibration import Calibration, shares
+from contextpool.explain.attribution import Case, FoundPath, by_gradient, by_removal, strongest_paths
 from contextpool.explain.evidence import (
     CandidateRelevance,
     ContextRelation,
@@ -29,12 +30,12 @@ from contextpool.explain.evidence import (
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import inverse
 from contextpool.models.base import LinkPredictor
-from contextpool.models.streams import ContextStreams
 from contextpool.pool.batch import BatchBuilder, QueryBatch
 from contextpool.pool.expand import PooledBatch, expand
 from contextpool.pool.hide import HiddenEdges
 from contextpool.pool.incidence import cached_per_graph
 from contextpool.pool.propagation import Propagation
+from contextpool.triples.store import Triple
 
 MOST_PATHS = 100
 statistics_of = cached_per_graph(Statistics.of)
@@ -49,6 +50,7 @@ def explain_answer(
     *,
     asked: Literal["tail", "head"] = "tail",
     calibration: Calibration | None = None,
+    more: MoreAnswers | None = None,
     most_paths: int = 5,
     shown: Callable[[str], str] | None = None,
 ) -> Explanation:
@@ -59,9 +61,9 @@ def explain_answer(
     query and one without for every path; no gradient is left on the model, so threads may share it.
     """
     if asked not in ("tail", "head"):
-        raise ConfigError(f"asked is {asked!r}; it is 'tail' or 'head'.")
+        raise ConfigError(f"{setting('asked')} is {asked!r}; it is 'tail' or 'head'.")
     if not 1 <= most_paths <= MOST_PATHS:
-        raise ConfigError(f"paths is {most_paths}; ask for 1 to {MOST_PATHS}.")
+        raise ConfigError(f"{setting('paths')} is {most_paths}; ask for 1 to {MOST_PATHS}.")
     graph = builder.graph
     start, toward, answer = (
         (head, relation, tail) if asked == "tail" else (tail, inverse(relation, graph.num_relations), head)
@@ -72,7 +74,9 @@ def explain_answer(
     if not bool(torch.isfinite(scores).all()):
         raise NonFiniteError("the model gave a score that is not finite; train it again, or report this.")
     score, candidate = float(scores[answer]), _candidates(case, graph)
-    chances = None if calibration is None else calibration.probability(scores, ~candidate)
+    share = shares(scores, ~candidate, 1.0 if calibration is None else calibration.temperature)
+    holds = 1.0 if more is None else more.chance(start, toward, edge is not None)
+    chances = None if calibration is None else calibration.of_share(share) * holds
     paths, method, left = _paths(case, batch.propagation, score, most_paths)
     context = QuestionContext(case, batch)
     explanation = Explanation(
@@ -82,6 +86,7 @@ def explain_answer(
         asked=asked,
         score=score,
         probability=None if chances is None else float(chances[answer]),
+        share=float(share[answer]),
         rank=_rank(scores, candidate, answer),
         candidates=int(candidate.sum()),
         known=case.hidden >= 0,
@@ -114,19 +119,10 @@ def _rank(scores: Tensor, candidate: Tensor, answer: int) -> float:
 
 
 def _paths(case: Case, walk: Propagation, score: float, most: int) -> tuple[tuple[Path, ...], Method, float]:
-    """The strongest paths from the head (node 0) to the answer, how they were found, the score without them all.
-
-    There are none where the model does not reach the answer, or where it is the head itself.
-    """
-    end = torch.nonzero(walk.node_entity == case.answer).squeeze(1).tolist()
-    value = by_gradient(case, walk) if len(walk.edge_source) else None
-    method: Method = "removal" if value is None else "gradient"
-    if not end or end[0] == 0:
+    """The strongest paths to the answer, how they were found, the score without them all."""
+    found, method = _strongest(case, walk, most)
+    if not found:
         return (), method, score
-    if value is None:
-        value = by_removal(case, walk, score, end[0])
-    columns = walk.edge_source.long().cpu().numpy(), walk.edge_target.cpu().numpy()
-    found = strongest_paths(*columns, value, 0, end[0], walk.num_layers, most)
     edges = [walk.edge_id[list(path.edges)].tolist() for path in found]
     *without, without_all = case.scores_without([*edges, [edge for path in edges for edge in path]])
     strength = np.array([max(path.strength, 0.0) for path in found])
@@ -137,6 +133,40 @@ def _paths(case: Case, walk: Propagation, score: float, most: int) -> tuple[tupl
         for path, walked, share, left in zip(found, edges, weight, without, strict=True)
     )
     return paths, method, without_all
+
+
+def _strongest(case: Case, walk: Propagation, most: int) -> tuple[list[FoundPath], Method]:
+    """The strongest paths over a walk from the head (node 0) to the answer, and how they were found.
+
+    There are none where the model does not reach the answer, or where it is the head itself.
+    """
+    end = torch.nonzero(walk.node_entity == case.answer).squeeze(1).tolist()
+    value = by_gradient(case, walk) if len(walk.edge_source) else None
+    method: Method = "removal" if value is None else "gradient"
+    if not end or end[0] == 0:
+        return [], method
+    columns = walk.edge_source.long().cpu().numpy(), walk.edge_target.cpu().numpy()
+    ends = 0, end[0], walk.num_layers, most
+    found = [] if value is None else strongest_paths(*columns, value, *ends)
+    if any(path.strength > 0 for path in found):
+        return found, method
+    score = float(case.scores()[case.answer])  # no path all of whose edges add something: look at each edge
+    by_edge = strongest_paths(*columns, by_removal(case, walk, score, end[0]), *ends)
+    if value is None or any(path.strength > 0 for path in by_edge):
+        return by_edge, "removal"
+    return found, method
+
+
+def best_path(
+    model: LinkPredictor, builder: BatchBuilder, head: int, relation: int, tail: int
+) -> tuple[Triple, ...]:
+    """The edges of the first path that `explain_answer` would list for (head, relation, ?), and no more than that."""
+    edge = builder.graph.find_edge(head, relation, tail)
+    case = Case(model, builder, head, relation, tail, -1 if edge is None else edge)
+    walk = case.batch().propagation
+    found, _ = _strongest(case, walk, 1)
+    edges = walk.edge_id[list(found[0].edges)].tolist() if found else []
+    return tuple(builder.graph.edge_label(edge) for edge in edges)
 
 
 def _named(explanation: Explanation, shown: Callable[[str], str]) -> Explanation:
@@ -236,11 +266,8 @@ class QuestionContext:
 
     def _gates(self) -> Tensor | None:
         """[2R] what the model multiplies messages with; None where it has no gate."""
-        streams = getattr(self.case.model, "context", None)
-        if not isinstance(streams, ContextStreams):
-            return None
         with torch.no_grad():
-            table = streams.gate_table(self.batch)
+            table = self.case.model.gates(self.batch)
         return None if table is None else table[0].cpu()
 
     def dropped(self) -> tuple[DroppedRelation, ...]:

@@ -11,7 +11,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from contextpool.errors import ConfigError, MissingExtraError
-from contextpool.explain.evidence import Explanation, notes
+from contextpool.explain.evidence import Explanation, notes, percent
 from contextpool.triples.files import atomic_file
 from contextpool.triples.labels import INVERSE_SUFFIX
 
@@ -30,18 +30,24 @@ def save(explanation: Explanation, path: FilePath) -> None:
         raise ConfigError(
             f"{path}: a picture is written as .svg or .png, not {path.suffix!r}. Rename the file."
         )
+    image = rendered(explanation, kind[1:])
+    try:
+        with atomic_file(path) as stream:
+            stream.write(image)
+    except OSError as error:
+        raise ConfigError(f"{path}: the picture cannot be written ({error.strerror or error}).") from error
+
+
+def rendered(explanation: Explanation, kind: str) -> bytes:
+    """The picture as "svg" or "png"."""
     image = io.BytesIO()
     figure = draw(explanation)
     from matplotlib import rc_context
 
     with rc_context(_RC), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # a script the font lacks
-        figure.savefig(image, format=kind[1:], dpi=150, metadata={"Date": None} if kind == ".svg" else None)
-    try:
-        with atomic_file(path) as stream:
-            stream.write(image.getvalue())
-    except OSError as error:
-        raise ConfigError(f"{path}: the picture cannot be written ({error.strerror or error}).") from error
+        figure.savefig(image, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    return image.getvalue()
 
 
 def draw(explanation: Explanation) -> Any:
@@ -87,7 +93,7 @@ def layout(walks: Sequence[Sequence[str]]) -> dict[str, Place]:
 
 
 def _draw_title(axes: Any, explanation: Explanation) -> None:
-    chance = "" if explanation.probability is None else f", probability {explanation.probability:.0%}"
+    chance = "" if explanation.probability is None else f", probability {percent(explanation.probability)}"
     answer = _cut(explanation.shown(explanation.answer))
     title = f"{_cut(explanation.question, 70)}  {answer}: rank {explanation.rank:g}{chance}"
     axes.set_title(title, loc="left", fontweight="bold", parse_math=False)
