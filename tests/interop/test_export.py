@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import torch
 
 import contextpool as cp
-from contextpool.errors import CheckpointError, ConfigError
+from contextpool.errors import CheckpointError, ChecksumError, ConfigError, ContextPoolError
 from contextpool.graph.graph import Graph
 from contextpool.interop.export import export, verify
 from contextpool.triples.dataset import Dataset
 from learning_worlds import CONTEXTS, family_dataset
 from learning_worlds import one_thread as one_thread
+from train.fault_injection import Faults, fail_with
 
 FILES = {
     "README.md", "SHA256SUMS", "config.json", "context.safetensors", "evaluation.json", "metrics.json",
@@ -74,13 +78,67 @@ def test_checksums_are_those_of_the_files_for_us_and_for_everybody(exported: Pat
     (exported / "README.md").unlink()
     assert sorted(verify(exported)) == ["README.md", "relations.json"]
     (exported / "SHA256SUMS").unlink()
-    with pytest.raises(CheckpointError, match="SHA256SUMS: cannot be read"):
+    with pytest.raises(CheckpointError, match="SHA256SUMS: there is no such file"):
         verify(exported)
+
+
+def test_checksums_that_say_nothing_are_no_checksums(exported: Path) -> None:
+    (exported / "SHA256SUMS").write_text("")
+    assert set(verify(exported)) == FILES - {"SHA256SUMS"}
+    with pytest.raises(ChecksumError, match="are not in it"):
+        cp.load(exported)
+
+
+def test_a_card_may_be_edited(exported: Path) -> None:
+    (exported / "README.md").write_text("mine")
+    assert verify(exported) == ["README.md"]
+    assert cp.load(exported).calibration is not None
+
+
+def test_an_export_does_not_replace_what_it_is_made_of(exported: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(exported)
+    before = {entry.name: entry.read_bytes() for entry in exported.iterdir()}
+    for source, target in (
+        (exported, exported),
+        (exported, tmp_path / "link"),
+        (tmp_path / "link", exported),
+        (exported, exported / "inside"),
+        (exported, tmp_path),
+    ):
+        with pytest.raises(ConfigError, match=r"the run .* itself"):
+            export(source, target, overwrite=True, evaluated=False)
+    assert {entry.name: entry.read_bytes() for entry in exported.iterdir()} == before
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EACCES], ids=os.strerror)
+def test_an_export_that_fails_anywhere_leaves_the_earlier_one(
+    number: int, run: Path, exported: Path, tmp_path: Path
+) -> None:
+    before = {entry.name: entry.read_bytes() for entry in exported.iterdir()}
+    with Faults().injected() as dry_run:
+        export(run, tmp_path / "other", evaluated=False)
+    for at in range(0, len(dry_run.steps), 5):
+        with Faults(at, fail_with(number)).injected(), suppress(ContextPoolError):
+            export(run, exported, evaluated=False, overwrite=True)
+        assert verify(exported) == []
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["export", "other"]
+    shutil.rmtree(exported)
+    assert before.keys() == FILES
+
+
+def test_an_export_takes_the_place_of_an_earlier_one_through_a_link(
+    run: Path, exported: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(exported)
+    assert export(run, tmp_path / "link", evaluated=False, overwrite=True) == tmp_path / "link"
+    assert (tmp_path / "link").is_symlink()
+    assert {entry.name for entry in exported.iterdir()} == FILES - {"evaluation.json"}
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["export", "link"]
 
 
 def test_checksums_cannot_make_us_read_elsewhere(exported: Path) -> None:
     (exported / "SHA256SUMS").write_text("0  ../../secret\n")
-    assert verify(exported) == ["../../secret"]
+    assert "'../../secret'" in verify(exported)
 
 
 def test_the_card_says_data_protocol_metrics_device_commit_licence_use_and_limits(
@@ -119,7 +177,7 @@ def test_the_card_is_one_that_huggingface_hub_reads(exported: Path) -> None:
 def test_without_its_dataset_a_run_is_exported_and_the_card_says_so(run: Path, tmp_path: Path) -> None:
     folder = export(run, tmp_path / "export")  # "split" is no dataset that can be loaded
     card = (folder / "README.md").read_text("utf-8")
-    assert "Not evaluated: the dataset is not here" in card
+    assert "Not evaluated: the dataset is not in the catalog, and was not given" in card
     assert "model-index" not in front_matter(folder)
     assert "licence of the weights was not stated" in card
     assert json.loads((folder / "evaluation.json").read_text())["metrics"] is None
@@ -149,7 +207,7 @@ def test_only_an_earlier_export_is_ever_replaced(run: Path, tmp_path: Path) -> N
     for overwrite in (False, True):
         with pytest.raises(ConfigError, match=r"such as 'thesis\.tex'"):
             export(run, tmp_path / "other", evaluated=False, overwrite=overwrite)
-        with pytest.raises(ConfigError, match="holds other files"):
+        with pytest.raises(ConfigError, match="itself"):
             export(run, run, evaluated=False, overwrite=overwrite)
     export(run, tmp_path / "export", evaluated=False)
     with pytest.raises(ConfigError, match="holds an export"):

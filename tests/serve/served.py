@@ -185,7 +185,7 @@ def _listen_to(server: Running) -> None:
 @pytest.fixture(scope="session")
 def server(world_run: Path) -> Iterator[Running]:
     """One that several tests share; none of them may stop it. A short deadline for slow clients."""
-    with running([str(world_run), "--graph", "world", "--receive-seconds", "3"]) as one:
+    with running(["world", "--run", str(world_run), "--receive-seconds", "3"]) as one:
         yield one
         assert "Traceback" not in "".join(one.said)
         assert one.stop() == 0

@@ -107,6 +107,31 @@ def test_questions_asked_at_once_with_different_options_get_their_own_answers(
         assert all(got["known"] == expected[got["entity"]].known for got in answer["answers"])
 
 
+def test_claims_are_checked_as_by_the_predictor(
+    client: TestClient, world_predictor: Predictor, new_world: Graph
+) -> None:
+    claims = [("Belarus", "largest_city", "Minsk"), ("Belarus", "largest_city", "Tokyo")]
+    body = {"claims": [dict(zip(("head", "relation", "tail"), claim, strict=True)) for claim in claims]}
+    answer = client.post("/check", json=body).json()
+    expected = world_predictor.check(new_world, claims, evidence=1)
+    assert answer["fitted_on"] == expected.fitted_on > 0
+    fact, wrong = answer["claims"]
+    assert (fact["known"], wrong["known"]) == (True, False)
+    assert wrong["probability"] == pytest.approx(expected[1].probability, abs=1e-3)
+    assert wrong["probability"] < fact["probability"]
+    assert wrong["against"]
+    assert not fact["against"]  # evidence for the least plausible one alone
+    unknown = client.post("/check", json={"claims": [{**body["claims"][0], "head": "Belarrus"}]})
+    assert unknown.status_code == 404
+    assert "Belarus" in unknown.text
+    assert client.post("/check", json={"claims": []}).status_code == 422
+
+
+def test_answers_say_how_many_facts_they_rest_on(client: TestClient) -> None:
+    found = client.post("/predict", json={"head": "Belarus", "relation": "currency"}).json()
+    assert found["calibrated_on"] > 0
+
+
 def test_an_explanation_is_the_predictors(
     client: TestClient, world_predictor: Predictor, new_world: Graph
 ) -> None:

@@ -5,17 +5,27 @@ from __future__ import annotations
 import hmac
 import http.client
 import json
+import os
+import shutil
+import threading
+import time
+import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
+from contextpool.cli.inputs import load_graph
 from contextpool.errors import ConfigError
+from contextpool.graph.graph import Graph
 from contextpool.serve import GraphSource, ModelSource, ServeSettings
 from contextpool.serve.registry import Registry
+from contextpool.serve.server import Server, address_of, listen
 from contextpool.serve.settings import bare_host
-from serve.served import TOKEN, client_of, in_thread, world_graph
+from serve.served import TOKEN, client_of, fetch, in_thread, service_of, world_graph
 
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 CLOSED = ["/predict?head=Belarus&relation=currency", "/models", "/relations", "/entities?prefix=a", "/metrics",
@@ -259,3 +269,65 @@ def test_a_model_is_swapped_and_what_cannot_be_loaded_changes_nothing(
         assert 'contextpool_reloads_total{outcome="done"} 1' in metrics
         assert 'contextpool_reloads_total{outcome="failed"} 1' in metrics
     assert old.model.fingerprint == first  # whoever holds it is still answered by it
+
+
+def test_a_reload_of_something_damaged_replaces_nothing(world_run: Path, tmp_path: Path) -> None:
+    run, facts = tmp_path / "run", tmp_path / "facts.tsv"
+    shutil.copytree(world_run, run)
+    facts.write_text("".join("\t".join(triple) + "\n" for triple in world_graph().triples))
+    graph = GraphSource("facts", partial(load_graph, str(facts), "inference"))
+    registry = Registry([ModelSource("m", run)], [graph])
+    before = registry.snapshot
+
+    def refused() -> str:
+        answer = client.post("/admin/reload", json={}, headers=BEARER)
+        assert answer.status_code == 409
+        assert registry.snapshot is before
+        return str(answer.json()["error"]["message"])
+
+    with client_of(registry, token=TOKEN) as client:
+        whole = (run / "metrics.json").read_text()
+        for content in ("{}", "[]", '{"calibration": 1}', "1", whole.replace("temperature", "x")):
+            (run / "metrics.json").write_text(content)
+            assert "metrics.json" in refused() or "calibration" in refused()
+        (run / "metrics.json").write_text(whole)
+        facts.unlink()
+        os.mkfifo(facts)
+        assert "pipe or a device" in refused()
+
+
+def test_a_reload_that_never_ends_does_not_hold_up_the_end(world_run: Path) -> None:
+    """As from a disk that does not answer."""
+    hangs, for_ever = threading.Event(), threading.Event()
+
+    def read() -> Graph:
+        if hangs.is_set():
+            for_ever.wait()
+        return world_graph()
+
+    registry = Registry([ModelSource("m", world_run)], [GraphSource("world", read)])
+    settings = {"port": 0, "drain_seconds": 0.0, "token": TOKEN, "deadline": 0.5, "send_seconds": 0.5}
+    with service_of(registry, **settings) as service:
+        listener = listen(service.settings)
+        server = Server(service)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        address = address_of(listener, service.settings.host)
+        request = urllib.request.Request(
+            f"{address}/admin/reload", b"{}", {"content-type": "application/json", **BEARER}
+        )
+        hangs.set()
+        asking = threading.Thread(target=suppressed_fetch, args=(request,), daemon=True)
+        asking.start()
+        while not any(one.name == "reload" for one in threading.enumerate()):
+            time.sleep(0.01)
+        server.should_exit = True
+        thread.join(60)
+        assert not thread.is_alive()
+        listener.close()
+    for_ever.set()
+
+
+def suppressed_fetch(request: urllib.request.Request) -> None:
+    with suppress(OSError, http.client.HTTPException):
+        fetch(request)

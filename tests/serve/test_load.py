@@ -91,10 +91,9 @@ def linked(world_run: Path, tmp_path: Path) -> Iterator[tuple[Running, Path]]:
     point(link, world_run)
     token.write_text(TOKEN + "\n")
     arguments = [
-        "--model",
-        f"current={link}",
-        "--graph",
         "world",
+        "--run",
+        f"current={link}",
         "--host",
         "0.0.0.0",
         "--token-file",

@@ -45,7 +45,7 @@ def check_all_answered(found: list[tuple[int, bool, dict[str, object]]]) -> None
 
 
 def test_everything_in_flight_is_answered_and_the_exit_code_is_0(world_run: Path) -> None:
-    with running([str(world_run), "--graph", "world"]) as server:
+    with running(["world", "--run", str(world_run)]) as server:
         check_all_answered(asyncio.run(stop_under_load(server)))
         assert server.process.wait(60) == 0
     assert "Traceback" not in "".join(server.said)
@@ -64,7 +64,7 @@ def test_and_so_it_is_every_time(world_run: Path) -> None:
 
 
 def test_what_comes_while_the_door_closes_is_answered_too(world_run: Path) -> None:
-    with running([str(world_run), "--graph", "world", "--drain-seconds", "2"]) as server:
+    with running(["world", "--run", str(world_run), "--drain-seconds", "2"]) as server:
         assert server.get("/ready") == (200, {"status": "ready"})
         server.process.send_signal(signal.SIGINT)  # Ctrl-C is an orderly end, too
         until = time.monotonic() + 1.5

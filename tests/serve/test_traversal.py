@@ -49,6 +49,7 @@ def requests(text: str) -> Iterator[tuple[str, str, str | None]]:
         query = "&".join(f"{key}={quote(value, safe='')}" for key, value in asked.items())
         yield "GET", f"/explain?{query}", None
         yield "POST", "/explain", json.dumps(asked)
+        yield "POST", "/check", json.dumps({"claims": [asked]})
     yield "POST", "/predict", json.dumps({"head": "Belarus", "relation": "currency", "candidates": [text]})
     yield "POST", "/predict", json.dumps({"head": "Belarus", "relation": "currency", "having": [text]})
     yield "POST", "/predict/batch", json.dumps({"questions": [{"head": text, "relation": text}]})

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,23 +19,26 @@ from typing import Any
 import torch
 
 from contextpool.context.config import ContextConfig
-from contextpool.errors import ConfigError, ContextPoolError, shortened
-from contextpool.evaluate.report import EvaluationReport
-from contextpool.experiment import evaluate, fingerprint, load, machine
+from contextpool.errors import CheckpointWriteError, ConfigError, ContextPoolError, shortened
+from contextpool.evaluate.references import better_untrained, evaluation_figures, untrained
+from contextpool.experiment import compare_with_references, fingerprint, load, machine
 from contextpool.interop.hub import (
     CARD,
     CHECKSUMS,
     EVALUATION,
+    MAX_FILE_BYTES,
     REPOSITORY,
     RUN_FILES,
     differing_files,
     local_folder,
 )
+from contextpool.models.registry import model_class
 from contextpool.predict import Predictor
-from contextpool.recipe import Recipe
-from contextpool.train.files import durable_file, flush_folder, reason
+from contextpool.recipe import MIXTURE, Recipe
+from contextpool.stored import METRICS, stored_recipe
+from contextpool.train.files import durable_file, flush_folder, is_there, read_bytes, reason
 from contextpool.train.run_folder import RunFolder
-from contextpool.triples.catalog import load_dataset
+from contextpool.triples.catalog import is_named, load_dataset
 from contextpool.triples.dataset import Dataset, Protocol
 
 UNSTATED_LICENSE = "unknown"
@@ -46,7 +53,7 @@ def export(
     *,
     license: str = UNSTATED_LICENSE,
     evaluated: bool = True,
-    dataset: Dataset | None = None,
+    dataset: Dataset | str | None = None,
     protocol: Protocol = "P1",
     device: torch.device | str = "cpu",
     overwrite: bool = False,
@@ -54,8 +61,10 @@ def export(
 ) -> Path:
     """Write a finished run to a new folder. Every file is checked first; nothing of the run is changed.
 
-    With `evaluated` the card holds the metrics on the run's dataset, where it is found and holds the same
-    facts as in training; where not, the card says why. `license` is an identifier such as "mit" or "cc-by-4.0".
+    The folder is made beside its place and moved there when it is whole: an earlier export stays until then.
+
+    With `evaluated` the card holds the metrics on the run's dataset, given or in the catalog, where it holds the
+    same facts as in training; where not, the card says why. `license` is an identifier such as "mit" or "cc-by-4.0".
     `hub` is the repository ("user/name") that the folder is for: its card says how to load it from there
     (`cp.load("hf://user/name")`), and a .gitattributes comes along. Uploading is left to huggingface_hub.
     """
@@ -66,16 +75,18 @@ def export(
         )
     if hub is not None and not REPOSITORY.fullmatch(hub):
         raise ConfigError(f"hub is {shortened(hub)}; it is the name of a repository, user/name.")
+    _check_room(run, output, overwrite)
     predictor = load(run, device=device)  # reads and checks everything
     opened = RunFolder.open(run)
-    _make_room(output, overwrite)
+    opened.check_manifest(opened.load_tensors("model.safetensors")[1], every=True)
     result = _evaluated(opened, predictor, dataset, protocol, device) if evaluated else None
-    files = {name: (run / name).read_bytes() for name in RUN_FILES if (run / name).is_file()}
+    files = {name: read_bytes(run / name, MAX_FILE_BYTES) for name in RUN_FILES if is_there(run / name)}
     if result is not None:
         files[EVALUATION] = _json_bytes(result.to_dict())
     files[CARD] = model_card(opened, result, license, hub).encode("utf-8")
-    _write_all(output, files, {} if hub is None else {GIT_ATTRIBUTES: LARGE_FILES.encode("ascii")})
-    load(output)  # what was written is what was meant
+    with _new_folder(output.resolve()) as made:
+        _write_all(made, files, {} if hub is None else {GIT_ATTRIBUTES: LARGE_FILES.encode("ascii")})
+        load(made)  # what was written is what was meant
     return output
 
 
@@ -84,27 +95,63 @@ def verify(folder: str | Path) -> list[str]:
     return differing_files(Path(folder))
 
 
-def _make_room(output: Path, overwrite: bool) -> None:
-    """An empty or new folder, or an earlier export that may be replaced."""
+OWN_FILES = {*RUN_FILES, CARD, EVALUATION, CHECKSUMS, GIT_ATTRIBUTES}
+
+
+def _check_room(run: Path, output: Path, overwrite: bool) -> None:
+    """An empty or new folder, or an earlier export that may be replaced; never the run, or around or inside of it."""
+    here, there = run.resolve(), output.resolve()
+    if here == there or here in there.parents or there in here.parents:
+        raise ConfigError(
+            f"output {output} is, holds or lies in the run {run} itself. Choose another folder."
+        )
     if output.exists() and not output.is_dir():
         raise ConfigError(f"output {output} is a file. Choose another folder.")
     present = sorted(entry.name for entry in output.iterdir()) if output.exists() else []
-    own = {*RUN_FILES, CARD, EVALUATION, CHECKSUMS, GIT_ATTRIBUTES}
-    foreign = [name for name in present if name not in own]
+    foreign = [name for name in present if name not in OWN_FILES]
     if foreign or (present and CHECKSUMS not in present):
         raise ConfigError(
             f"output {output} holds other files, such as {shortened((foreign or present)[0])}. Choose another folder."
         )
     if present and not overwrite:
         raise ConfigError(f"output {output} holds an export. Choose another folder, or overwrite it.")
+
+
+@contextmanager
+def _new_folder(output: Path) -> Iterator[Path]:
+    """A folder beside `output` that takes its name, and its place, once it is whole; the old one is removed last."""
+    made, old = None, output.with_name(f".{output.name}.{os.getpid()}.old")
     try:
-        for name in present:
-            (output / name).unlink()
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"output {output} cannot be made ({reason(error)}). Choose another folder."
+        output.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}.", suffix=".part"))
+        made.chmod(0o755)
+        yield made
+        flush_folder(made)
+        if output.exists():
+            output.rename(old)
+        made.rename(output)
+        flush_folder(output.parent)
+    except BaseException as error:
+        if old.exists() and not output.exists():
+            old.rename(output)
+        if made is not None:
+            _remove(made)
+        if not isinstance(error, OSError):
+            raise
+        raise CheckpointWriteError(
+            f"output {output} cannot be written ({reason(error)}). What was there before is untouched. Make room or "
+            "choose another folder."
         ) from error
+    _remove(old)
+
+
+def _remove(folder: Path) -> None:
+    """An export, or a part of one; anything else that it holds stays, and the folder with it."""
+    with suppress(OSError):
+        for entry in folder.iterdir():
+            if entry.name in OWN_FILES or entry.name.endswith(".part"):
+                entry.unlink()
+        folder.rmdir()
 
 
 def _write_all(output: Path, files: dict[str, bytes], beside: dict[str, bytes]) -> None:
@@ -113,7 +160,6 @@ def _write_all(output: Path, files: dict[str, bytes], beside: dict[str, bytes]) 
     for name, content in [*beside.items(), *sorted(files.items()), (CHECKSUMS, sums.encode("ascii"))]:
         with durable_file(output / name) as stream:
             stream.write(content)
-    flush_folder(output)
 
 
 def _json_bytes(value: Any) -> bytes:
@@ -123,44 +169,65 @@ def _json_bytes(value: Any) -> bytes:
 def _evaluated(
     run: RunFolder,
     predictor: Predictor,
-    dataset: Dataset | None,
+    dataset: Dataset | str | None,
     protocol: Protocol,
     device: torch.device | str,
 ) -> Evaluated:
-    name = Recipe.from_dict(run.config["recipe"]).dataset
+    name, here = stored_recipe(run).dataset, run.config["machine"]
+    stored = predictor.evaluation
+    if stored is not None and protocol == "P1" and (predictor.fitted_on is not None or not is_named(name)):
+        return Evaluated(stored, protocol, here)
+    if dataset is None and not is_named(name):
+        why = "the dataset is not in the catalog, and was not given (--dataset)"
+        return Evaluated(None, protocol, machine(device), why)
     try:
-        data = dataset or load_dataset(name)
+        data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset or name)
     except ContextPoolError as error:
+        if dataset is not None:
+            raise
         return Evaluated(None, protocol, machine(device), f"the dataset is not here: {error}")
     if fingerprint(data) != run.config["dataset_sha256"]:
         return Evaluated(None, protocol, machine(device), f"{name} does not hold the facts of the training")
-    return Evaluated(evaluate(predictor, data, protocol=protocol), protocol, machine(device))
+    reports = compare_with_references(predictor, data, protocol=protocol)
+    return Evaluated(evaluation_figures(reports), protocol, machine(device))
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
     """An evaluation with what it depended on, or the reason why there is none."""
 
-    report: EvaluationReport | None
+    scorers: Mapping[str, Mapping[str, Any]] | None
+    """The metrics of the model, and of what needs no training."""
     protocol: Protocol
     machine: dict[str, Any]
     reason: str = ""
 
+    @property
+    def metrics(self) -> Mapping[str, Any] | None:
+        """The model's."""
+        return None if self.scorers is None else self.scorers["model"]
+
     def to_dict(self) -> dict[str, Any]:
         """As evaluation.json holds it."""
-        metrics = None if self.report is None else self.report.to_dict()
-        return {"protocol": self.protocol, "machine": self.machine, "reason": self.reason, "metrics": metrics}
+        told = {"protocol": self.protocol, "machine": self.machine, "reason": self.reason}
+        others = {name: found for name, found in (self.scorers or {}).items() if name != "model"}
+        return {**told, "metrics": self.metrics, "untrained": others}
 
 
 def model_card(
     run: RunFolder, evaluated: Evaluated | None, license: str, repository: str | None = None
 ) -> str:
     """README.md: front matter that machines read, then what people ask; `repository` is where it is for."""
-    recipe = Recipe.from_dict(run.config["recipe"])
+    recipe = stored_recipe(run)
+    if (
+        recipe.dataset == MIXTURE and (run.path / CARD).is_file()
+    ):  # its own card says more: graphs, terms, figures
+        own = (run.path / CARD).read_text("utf-8", errors="replace")
+        return "\n".join([_front_matter(recipe, None, license), own, _limits(run, license)])
     parts = (
         _front_matter(recipe, evaluated, license),
         f"# {recipe.model} on {recipe.dataset}\n\n{_summary(recipe, _has_rules(run))}\n",
-        _use("." if repository is None else f"hf://{repository}"),
+        _use("." if repository is None else f"hf://{repository}", _takes_any(recipe)),
         _data(run, recipe),
         _metrics(run, evaluated),
         _limits(run, license),
@@ -178,7 +245,7 @@ def _front_matter(recipe: Recipe, evaluated: Evaluated | None, license: str) -> 
         "pipeline_tag: graph-ml",
         'tags: ["knowledge-graph", "link-prediction", "inductive", "graph-neural-network", "context-pooling"]',
     ]
-    if evaluated is not None and evaluated.report is not None:
+    if evaluated is not None and evaluated.metrics is not None:
         result = {
             "task": {"type": "graph-ml", "name": "link prediction"},
             "dataset": {"type": recipe.dataset, "name": recipe.dataset},
@@ -188,7 +255,7 @@ def _front_matter(recipe: Recipe, evaluated: Evaluated | None, license: str) -> 
                     "name": f"{name}, {evaluated.protocol}, filtered, realistic ties",
                     "value": value,
                 }
-                for name, value in _figures(evaluated.report).items()
+                for name, value in _figures(evaluated.metrics).items()
             ],
         }
         lines += ['metrics: ["mrr", "hits@1", "hits@3", "hits@10"]']
@@ -196,19 +263,24 @@ def _front_matter(recipe: Recipe, evaluated: Evaluated | None, license: str) -> 
     return "\n".join([*lines, "---", ""])
 
 
-def _figures(report: EvaluationReport) -> dict[str, float]:
-    hits = {f"hits@{k}": round(share, 4) for k, share in report.hits.items()}
-    return {"mrr": round(report.mrr, 4), **hits}
+def _figures(metrics: Mapping[str, Any]) -> dict[str, float]:
+    return {name: round(metrics[name], 4) for name in ("mrr", "hits@1", "hits@3", "hits@10")}
 
 
 def _has_rules(run: RunFolder) -> bool:
     return (run.path / "rules.txt").is_file()
 
 
+def _takes_any(recipe: Recipe) -> bool:
+    """Whether the model answers about any relation, so that the run lists none."""
+    return model_class(recipe.model).any_relation
+
+
 def _summary(recipe: Recipe, has_rules: bool) -> str:
     context = recipe.context
     knows = "it knows relations, and entities only where a rule names one"
     knows = knows if has_rules else "the weights know relations, never entities"
+    knows = "the weights know neither relations nor entities" if _takes_any(recipe) else knows
     how = "without context" if context is None else f"with context ({', '.join(_uses(context))})"
     return (
         f"Answers (head, relation, ?), (?, relation, tail) and (head, ?, tail) on knowledge graphs whose entities it "
@@ -226,36 +298,47 @@ def _uses(context: ContextConfig) -> list[str]:
     return [name for name, is_used in used.items() if is_used] or ["counted, not used"]
 
 
-def _use(address: str) -> str:
+def _use(address: str, takes_any: bool) -> str:
+    wanted = "" if takes_any else ", with the relations of relations.json"
+    fitting = (
+        "Any graph will do."
+        if takes_any
+        else "It asks for a graph that shares the relations below; the entities may all be new."
+    )
     remark = "this folder" if address == "." else "needs: pip install 'contextpool[hub]'"
     return (
         "## Use\n\n"
         "```python\nimport contextpool as cp\n\n"
         f'predictor = cp.load("{address}")  # {remark}\n'
-        'graph = cp.read_graph("new.tsv")  # head TAB relation TAB tail, with the relations of relations.json\n'
+        f'graph = cp.read_graph("new.tsv")  # head TAB relation TAB tail{wanted}\n'
         'predictor.predict(graph, head="...", relation="...", k=10)\n'
         'predictor.explain(graph, head="...", relation="...", tail="...").text()\n```\n\n'
         "## Intended use\n\n"
-        "Proposing facts that a graph lacks, for a person to check, and comparing methods. It asks for a graph that "
-        "shares the relations below; the entities may all be new. Not meant for deciding anything by itself.\n"
+        "Proposing facts that a graph lacks, for a person to check, and comparing methods. "
+        f"{fitting} Not meant for deciding anything by itself.\n"
     )
 
 
 def _data(run: RunFolder, recipe: Recipe) -> str:
-    count = len(run.read_json("relations.json"))
+    counts = "" if _takes_any(recipe) else ", the counts of the training graph in `context.safetensors`"
+    counted = (
+        ""
+        if _takes_any(recipe)
+        else f", {len(run.read_json('relations.json')):,} relations (`relations.json`)"
+    )
     return (
         "## Data\n\n"
-        f"- Trained on `{recipe.dataset}`, {count:,} relations (`relations.json`). sha256 over every fact that "
+        f"- Trained on `{recipe.dataset}`{counted}. sha256 over every fact that "
         f"training read: `{run.config['dataset_sha256']}`.\n"
         f"- One training, seed {run.config['seed']}: another seed gives other figures.\n"
         "- Every training query is hidden from itself; the epoch was selected on validation queries of the training "
         "graph; no query of the evaluation was read before the evaluation.\n"
-        "- The settings are in `config.json`, the counts of the training graph in `context.safetensors`.\n"
+        f"- The settings are in `config.json`{counts}.\n"
     )
 
 
 def _metrics(run: RunFolder, evaluated: Evaluated | None) -> str:
-    stored = run.read_json("metrics.json")
+    stored = run.read_json("metrics.json", METRICS)
     trained = run.config["machine"]
     lines = [
         "## Metrics",
@@ -265,30 +348,49 @@ def _metrics(run: RunFolder, evaluated: Evaluated | None) -> str:
     ]
     if stored["valid_mrr"] is not None:
         lines.append(f"| validation, selection | {stored['valid_mrr']:.4f} | | | | {_place(trained)} |")
-    if evaluated is not None and evaluated.report is not None:
-        figures = " | ".join(f"{value:.4f}" for value in _figures(evaluated.report).values())
-        count = evaluated.report.num_queries
-        where = _place(evaluated.machine)
-        lines.append(f"| evaluation, {evaluated.protocol}, {count:,} queries | {figures} | {where} |")
+    if evaluated is not None and evaluated.scorers is not None:
+        lines += _rows(evaluated, evaluated.scorers)
     lines += ["", "Ranks are among all entities, filtered, in both directions; ties share their mean rank."]
+    if evaluated is not None and evaluated.scorers and (remark := better_untrained(evaluated.scorers)):
+        lines.append(f"**{remark}**")
+    if stored.get("fitted_on"):
+        lines.append(
+            "After the evaluation the model was fitted on all facts, those held out for it included."
+        )
     if evaluated is None:
         lines.append("The evaluation was not asked for.")
-    elif evaluated.report is None:
+    elif evaluated.scorers is None:
         lines.append(f"Not evaluated: {evaluated.reason}")
     return "\n".join([*lines, _calibration(stored["calibration"]), ""])
 
 
+def _rows(evaluated: Evaluated, scorers: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """The model's figures, then those of what needs no training, the best first."""
+    for name, metrics in {"model": scorers["model"], **untrained(scorers)}.items():
+        figures = " | ".join(f"{value:.4f}" for value in _figures(metrics).values())
+        what = f"evaluation, {evaluated.protocol}, {metrics['num_queries']:,} queries"
+        what = what if name == "model" else f"the same: {name}, not trained"
+        yield f"| {what} | {figures} | {_place(evaluated.machine)} |"
+
+
 def _place(found: dict[str, Any]) -> str:
-    device = f"{found['device']} ({found['device_name']}, {found['threads']} threads, torch {found['torch']})"
-    return f"{device} | {(found.get('commit') or 'a release')[:12]}"
+    device, name, threads, version = (
+        found.get(key, "?") for key in ("device", "device_name", "threads", "torch")
+    )
+    return (
+        f"{device} ({name}, {threads} threads, torch {version}) | {(found.get('commit') or 'a release')[:12]}"
+    )
 
 
 def _calibration(stored: dict[str, Any]) -> str:
     if stored["calibration"] is None:
-        return f"There are no probabilities: {stored['reason']}."
+        return f"There are no probabilities: {stored.get('reason', 'the run does not say why')}."
+    before, after = stored.get("error_before"), stored.get("error_after")
+    if before is None or after is None:
+        return "Probabilities are calibrated on selection queries."
     return (
-        f"Probabilities are calibrated on {stored['num_queries']:,} selection queries: the expected calibration error "
-        f"falls from {stored['error_before']:.3f} to {stored['error_after']:.3f} (on queries it was not fitted on)."
+        f"Probabilities are calibrated on {stored.get('num_queries', 0):,} selection queries: the expected calibration "
+        f"error falls from {before:.3f} to {after:.3f} (on queries it was not fitted on)."
     )
 
 
@@ -303,9 +405,14 @@ def _limits(run: RunFolder, license: str) -> str:
         if _has_rules(run)
         else ""
     )
+    known = (
+        ""
+        if _takes_any(stored_recipe(run))
+        else "- It knows the relations of `relations.json` and no others; facts of others have to be left out.\n"
+    )
     return (
         "## Limits and licence\n\n"
-        "- It knows the relations of `relations.json` and no others; facts of other relations have to be left out.\n"
+        f"{known}"
         "- An answer is plausible by the patterns of its training graph. It may be wrong, and what the graph says "
         "wrongly it repeats. Do not decide about people by it.\n"
         "- Probabilities hold for graphs like the one it was trained on, and for questions that have an answer.\n"

@@ -19,12 +19,18 @@ from contextpool.errors import (
     OfflineError,
     shortened,
 )
+from contextpool.train.files import is_there, read_bytes, regular_file
 
 CARD, EVALUATION, CHECKSUMS = "README.md", "evaluation.json", "SHA256SUMS"
 RUN_FILES = (
     "config.json", "metrics.json", "relations.json", "model.safetensors", "context.safetensors", "rules.txt",
 )  # fmt: skip
 """The files of a run that others need; only some models have rules.txt."""
+SHIPPED = "anygraph-1"
+"""The model that answers where no run is named."""
+PACKAGED = (SHIPPED,)
+"""Models that the package holds, by the names that pin them; a folder of such a name is reached by its whole path."""
+MAX_FILE_BYTES = 1 << 36
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _ADDRESS = re.compile(
     rf"hf:/{{1,2}}(?P<repository>{REPOSITORY.pattern})(?:@(?P<revision>[^\s@]+))?", re.ASCII
@@ -36,13 +42,17 @@ def is_address(path: str | Path) -> bool:
     return str(path).startswith("hf:/")
 
 
-def local_folder(path: str | Path) -> Path:
-    """The folder itself, or that of an address's files on this machine, fetched where they are not here yet."""
+def local_folder(path: str | Path | None) -> Path:
+    """The folder of a run: itself, that of a model in the package (None for the newest), or that of an address's
+    files on this machine, fetched where they are not here yet.
+    """
+    if path is None or str(path) in PACKAGED:
+        return Path(__file__).parents[1] / "checkpoints" / str(path or SHIPPED)
     return fetch_run(str(path)) if is_address(path) else Path(path)
 
 
 def fetch_run(address: str) -> Path:
-    """The files of a repository, each compared with SHA256SUMS. Nothing is fetched that is here already."""
+    """The files of a repository. Nothing is fetched that is here already."""
     found = _ADDRESS.fullmatch(address)
     if found is None:
         raise ConfigError(
@@ -54,13 +64,21 @@ def fetch_run(address: str) -> Path:
         raise CheckpointError(
             f"hf://{repository}: there is no config.json, so this is not a run of contextpool. Is the name right?"
         )
-    wrong = differing_files(folder) if (folder / CHECKSUMS).is_file() else []
+    return folder
+
+
+def check_sums(folder: Path) -> None:
+    """Refuse an export of which a file that is loaded differs from SHA256SUMS, or is not in it; a card may change."""
+    wrong = (
+        [name for name in differing_files(folder) if name in RUN_FILES]
+        if is_there(folder / CHECKSUMS)
+        else []
+    )
     if wrong:
         raise ChecksumError(
-            f"hf://{repository}: {', '.join(wrong)} differ from {CHECKSUMS} of the repository (in {folder}). "
-            "Remove the files there and load again; if it stays so, the upload is damaged: tell its author."
+            f"{folder}: {', '.join(wrong)} differ from {CHECKSUMS}, or are not in it. Remove the files and get them "
+            "again; if it stays so, the export or its upload is damaged: tell its author."
         )
-    return folder
 
 
 def _snapshot(repository: str, revision: str | None) -> str:
@@ -103,16 +121,18 @@ def _snapshot(repository: str, revision: str | None) -> str:
 
 
 def differing_files(folder: Path) -> list[str]:
-    """The names of files that differ from SHA256SUMS or are missing; empty for an intact export."""
-    try:
-        lines = (folder / CHECKSUMS).read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CheckpointError(
-            f"{folder / CHECKSUMS}: cannot be read ({shortened(str(error))}). Is this an export?"
-        ) from None
-    named = [line.partition("  ")[::2] for line in lines]
-    return [name for digest, name in named if _digest_of(folder / Path(name).name) != digest]
+    """The names of files that differ from SHA256SUMS, are missing, or are not in it; empty for an intact export."""
+    text = read_bytes(folder / CHECKSUMS, limit=1 << 16).decode("utf-8", "replace")
+    said = {name: digest for digest, _, name in (line.partition("  ") for line in text.splitlines())}
+    own = [*RUN_FILES, CARD, EVALUATION]
+    listed = [name for name in own if name in said or is_there(folder / name)]
+    return sorted(name for name in listed if _digest_of(folder / name) != said.get(name)) + sorted(
+        shortened(name) for name in said if name not in own
+    )
 
 
 def _digest_of(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+    if not is_there(path):
+        return ""
+    with regular_file(path, MAX_FILE_BYTES) as (stream, _):
+        return hashlib.file_digest(stream, "sha256").hexdigest()

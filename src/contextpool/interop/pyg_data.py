@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,50 @@ def graph_from_data(
         )
     facts = forward_facts(edge_index, edge_type, count, inverse)  # [T, 3]
     return Graph.from_triples(triples_by_number(facts, names, kinds))
+
+
+def graph_of_pyg(data: Any) -> Graph:
+    """A graph of `Data` or `HeteroData` as it is: every edge is a fact, but for the inverses that `to_pyg` added.
+
+    Those are there where edge types go beyond the stored relation labels; anybody else's inverses are said with
+    `Graph.from_pyg(data, inverse="offset")`. Nodes of a `HeteroData` are called after their type and number, or as the
+    `entity_label` of their type says; relations after the middle one of their edge type.
+    """
+    if hasattr(data, "edge_types"):
+        return _graph_of_types(data)
+    _, edge_type = checked_edges(getattr(data, "edge_index", None), getattr(data, "edge_type", None))
+    labels = len(_stored_relations(data))
+    has_inverses = 0 < labels < (int(edge_type.max()) + 1 if len(edge_type) else 0)
+    return graph_from_data(data, "offset" if has_inverses else "none")
+
+
+def _graph_of_types(data: Any) -> Graph:
+    nodes = {kind: _node_labels(data, kind) for kind in data.node_types}
+    triples: list[tuple[str, str, str]] = []
+    for head, relation, tail in data.edge_types:
+        edges = getattr(data[head, relation, tail], "edge_index", None)
+        if edges is None or edges.ndim != 2 or len(edges) != 2 or edges.is_floating_point():
+            raise DataError(f"({head}, {relation}, {tail}) has no edge_index of integers [2, E].")
+        for kind, ids in ((head, edges[0]), (tail, edges[1])):
+            check_below(
+                f"edge_index of ({head}, {relation}, {tail})", ids, len(nodes[kind]), f"nodes of {kind}"
+            )
+        ends = zip(*edges.tolist(), strict=True)
+        triples += [(nodes[head][one], relation, nodes[tail][other]) for one, other in ends]
+    if not triples:
+        raise DataError("the HeteroData holds no edges, and so no facts.")
+    return Graph.from_triples(triples)
+
+
+def _node_labels(data: Any, kind: str) -> list[str]:
+    """Such as author 07; or as they are stored."""
+    stored = getattr(data[kind], ENTITY_LABELS, None)
+    count = int(data[kind].num_nodes or 0)
+    if stored is not None and len(stored) != count:
+        raise DataError(
+            f"{len(stored):,} entity labels for {count:,} nodes of {kind}; there has to be one for each."
+        )
+    return numbered_labels(f"{kind} ", count) if stored is None else list(stored)
 
 
 def graph_to_data(graph: Graph, inverse: InverseEdges = "offset") -> Data:

@@ -23,7 +23,7 @@ from contextpool.predict.answers import Selection
 from contextpool.serve import schemas
 from contextpool.serve.guard import Guard
 from contextpool.serve.metrics import CONTENT_TYPE
-from contextpool.serve.problems import UnknownNamesError, of_error, of_http, of_validation, problem
+from contextpool.serve.problems import UnknownNamesError, logger, of_error, of_http, of_validation, problem
 from contextpool.serve.registry import Engine, SwapUnderWayError
 from contextpool.serve.service import Service
 from contextpool.serve.views import entity_rows, graph_row, model_row, names_in, relation_rows
@@ -127,6 +127,14 @@ async def _explained(request: Request, asked: schemas.ExplainQuery) -> Response:
     return Json({**_about(engine), **found})
 
 
+@router.post("/check", response_model=schemas.CheckAnswer, summary="How plausible facts are")
+async def check(request: Request, asked: Annotated[schemas.CheckBody, Body()]) -> Response:
+    """A claim that the graph holds is hidden from itself first. Nothing is checked unless every name is known."""
+    service, engine = _chosen(request, asked)
+    found = await service.check(engine, asked, request.state.deadline)
+    return Json({**_about(engine), **found})
+
+
 @router.get(
     "/pool", response_model=schemas.PoolAnswer, summary="The query-specific graph under other thresholds"
 )
@@ -187,9 +195,14 @@ async def reload(request: Request, asked: Annotated[schemas.ReloadBody, Body()])
         loaded = await service.reload(asked.model, asked.graph)
     except SwapUnderWayError:
         raise
-    except (ContextPoolError, OSError) as error:
+    except Exception as error:
         service.metrics.reloads.labels("failed").inc()
-        return problem(409, f"nothing was replaced: {error}")
+        is_told = isinstance(error, ContextPoolError | OSError)
+        if not is_told:
+            logger.error("a reload failed", exc_info=error)
+        return problem(
+            409, f"nothing was replaced: {error if is_told else 'the log of the server says why.'}"
+        )
     service.metrics.reloads.labels("done").inc()
     return Json({"models": [one.reference for one in loaded.models.values()], "graphs": list(loaded.graphs)})
 

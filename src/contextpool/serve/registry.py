@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 import time
@@ -35,10 +36,10 @@ def check_name(name: str, kind: str) -> None:
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A run folder, or the address of one, under a name."""
+    """A run folder, or the address of one, under a name; no path stands for the model that comes with contextpool."""
 
     name: str
-    path: Path
+    path: Path | None
     device: str = "cpu"
 
     def __post_init__(self) -> None:
@@ -144,6 +145,13 @@ class Engine:
         prepared, self.left_out = model.predictor.prepared(graph.graph, on_unknown=on_unknown)
         self.asking = Asking(model.predictor, prepared, graph.names)
         self._warm_up()
+        if model.predictor.relations is None:
+            threading.Thread(target=self._calibrate, name="calibrate", daemon=True).start()
+
+    def _calibrate(self) -> None:
+        """Meanwhile: what answers rest on until then is what could be asked before the first of them."""
+        with contextlib.suppress(Exception):  # as it was; a question would tell what is wrong
+            self.model.predictor.calibrate(self.asking.graph)
 
     def _warm_up(self) -> None:
         """Answer one question, so that the first request finds everything counted and compiled."""

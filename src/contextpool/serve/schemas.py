@@ -6,13 +6,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
-from contextpool.predict import Question
+from contextpool.predict import BET, Question
 from contextpool.serve.registry import LONGEST_NAME
 from contextpool.serve.settings import (
     LONGEST_LABEL,
     MOST_ANSWERS,
     MOST_CANDIDATES,
+    MOST_CLAIMS,
     MOST_COMPLETIONS,
+    MOST_EVIDENCE,
     MOST_FOCUS,
     MOST_HAVING,
     MOST_HOPS,
@@ -144,6 +146,25 @@ class ExplainBody(ExplainQuery):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+class ClaimBody(Strict):
+    """A fact to check."""
+
+    head: Label = Field(examples=["Belarus"])
+    relation: Label = Field(examples=["currency"])
+    tail: Label = Field(examples=["Euro"])
+
+
+class CheckBody(Strict):
+    """How plausible are these?"""
+
+    claims: list[ClaimBody] = Field(min_length=1, max_length=MOST_CLAIMS)
+    evidence: int = Field(
+        1, ge=0, le=MOST_EVIDENCE, description="How many, the least plausible, get evidence."
+    )
+    model: Name | None = Field(None, description="By name; the first one where left out.")
+    graph: Name | None = Field(None, description="By name; the first one where left out.")
+
+
 class PoolQuery(Plain):
     """The query-specific graph of (head, relation, ?) under other thresholds."""
 
@@ -194,7 +215,10 @@ class ModelRef(Shown):
 class Ranked(Shown):
     name: str | None = None
     score: float
-    probability: float | None
+    probability: float | None = Field(description="That this fact holds; null without a calibration.")
+    share: float | None = Field(
+        description="Among all candidates, if there is one more answer; null for a known one."
+    )
     known: bool
 
 
@@ -214,6 +238,10 @@ class Asked(Shown):
 
 class Answered(Shown):
     question: Asked
+    known: list[str] = Field(description="What the graph already holds as answers; the first of them.")
+    num_known: int
+    bet: bool | None = Field(description=f"Whether the best new answer has a probability of at least {BET}.")
+    calibrated_on: int | None = Field(description="How many facts probabilities rest on; null where unknown.")
     answers: list[EntityAnswer] | list[RelationAnswer]
 
 
@@ -242,12 +270,30 @@ class ExplainAnswer(BaseModel):
     asked: Literal["tail", "head"]
     score: float
     probability: float | None
+    share: float | None
     rank: float
     candidates: int
     known: bool
     paths: list[dict[str, Any]]
     context: list[dict[str, Any]]
     dropped: list[dict[str, Any]]
+
+
+class Verdict(Shown):
+    head: str
+    relation: str
+    tail: str
+    probability: float
+    tail_rank: float
+    head_rank: float
+    known: bool = Field(description="Whether the graph holds it; it was hidden then.")
+    evidence: str | None
+    against: list[str]
+
+
+class CheckAnswer(About):
+    fitted_on: int = Field(description="How many facts of the graph the probabilities rest on.")
+    claims: list[Verdict]
 
 
 class HopCount(Shown):
@@ -307,7 +353,7 @@ class ModelRow(Shown):
     name: str
     fingerprint: str
     kind: str
-    relations: int
+    relations: int | None = Field(description="Those that it knows; null for a model of any.")
     calibrated: bool
     min_precision: float
     min_recall: float

@@ -102,9 +102,10 @@ class Server(uvicorn.Server):
             await self.service.reload(None, None)
             self.service.metrics.reloads.labels("done").inc()
             logger.warning("reloaded")
-        except (ContextPoolError, OSError) as error:
+        except Exception as error:
             self.service.metrics.reloads.labels("failed").inc()
-            logger.error("nothing was replaced: %s", error)
+            unexpected = not isinstance(error, ContextPoolError | OSError)
+            logger.error("nothing was replaced: %s", error, exc_info=error if unexpected else None)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """First say so (/ready, Connection: close) and still take what is on its way; then close the door."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
 from contextpool.predict.answers import Question, Selection
 from contextpool.predict.asking import Asking, Choice, Ids
+from contextpool.predict.check import Checking, checked_claims
 from contextpool.serve import schemas
 from contextpool.serve.batching import BusyError, Job, TooLateError, WorkQueue
 from contextpool.serve.metrics import Metrics
@@ -76,10 +79,7 @@ class Service:
         answers = iter(found[0] if for_entities else ())
         of_relations = iter(found[1:] if for_entities else found)
         return [
-            {
-                "question": question.to_dict(),
-                "answers": [answer.to_dict() for answer in next(answers if one[1] >= 0 else of_relations)],
-            }
+            {**next(answers if one[1] >= 0 else of_relations).to_dict(), "question": question.to_dict()}
             for question, one in zip(questions, ids, strict=True)
         ]
 
@@ -94,6 +94,26 @@ class Service:
         return await self._slowly(  # type: ignore[no-any-return]
             lambda: engine.asking.explain(ids, asked.asked, asked.paths).to_dict(), deadline
         )
+
+    async def check(self, engine: Engine, asked: schemas.CheckBody, deadline: float) -> dict[str, Any]:
+        resolver = engine.asking.resolver()
+        for number, one in enumerate(asked.claims, start=1):
+            where = f"claim {number}"
+            (
+                resolver.entity(one.head, where),
+                resolver.relation(one.relation, where),
+                resolver.entity(one.tail, where),
+            )
+        UnknownNamesError.check(resolver)
+        claims = [(one.head, one.relation, one.tail) for one in asked.claims]
+
+        def work() -> dict[str, Any]:
+            asking = engine.asking
+            checking = Checking(asking.predictor, asking.graph, asking.names)
+            found = checked_claims(checking, claims, evidence=asked.evidence)
+            return {"fitted_on": found.fitted_on, "claims": [one.to_dict() for one in found]}
+
+        return await self._slowly(work, deadline)  # type: ignore[no-any-return]
 
     async def pool(self, engine: Engine, asked: schemas.PoolQuery, deadline: float) -> dict[str, Any]:
         resolver = engine.asking.resolver()
@@ -119,8 +139,21 @@ class Service:
             return error.items(suggest=False)
 
     async def reload(self, model: str | None, graph: str | None) -> Snapshot:
-        """Swap in what the sources hold now; not in a queue, since answers go on meanwhile."""
-        return await asyncio.to_thread(self.registry.reload, model, graph)
+        """Swap in what the sources hold now; not in a queue, since answers go on meanwhile.
+
+        In a thread of its own that nobody waits for at the end: a disk that does not answer must not hold it up.
+        """
+        done: Future[Snapshot] = Future()
+
+        def work() -> None:
+            with contextlib.suppress(InvalidStateError):  # whoever asked may have gone meanwhile
+                try:
+                    done.set_result(self.registry.reload(model, graph))
+                except Exception as error:
+                    done.set_exception(error)
+
+        threading.Thread(target=work, name="reload", daemon=True).start()
+        return await asyncio.wrap_future(done)
 
     # waiting
 

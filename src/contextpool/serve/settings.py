@@ -6,12 +6,15 @@ import ipaddress
 import socket
 from dataclasses import dataclass
 
-from contextpool.errors import ConfigError, shortened
+from contextpool.errors import ConfigError, setting, shortened
 
 MOST_ANSWERS = 1_000
 """k of one question."""
 MOST_QUESTIONS = 256
 """Questions of one request."""
+MOST_CLAIMS = 64
+MOST_EVIDENCE = 8
+"""Claims of one request, and how many of them get evidence."""
 MOST_CANDIDATES = 10_000
 MOST_HAVING = 16
 MOST_PATHS = 20
@@ -61,21 +64,23 @@ class ServeSettings:
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
-            raise ConfigError(f"port is {self.port}; it has to lie in 0 to 65535.")
+            raise ConfigError(f"{setting('port')} is {self.port}; it has to lie in 0 to 65535.")
         for key in ("batch_size", "slow_queue_size", "max_body", "max_connections"):
             if getattr(self, key) < 1:
-                raise ConfigError(f"{key} is {getattr(self, key)}; it has to be at least 1.")
+                raise ConfigError(f"{setting(key)} is {getattr(self, key)}; it has to be at least 1.")
         for key in ("deadline", "receive_seconds", "send_seconds", "keep_alive"):
             if not 0 < getattr(self, key) <= 3600:
                 raise ConfigError(
-                    f"{key} is {getattr(self, key)}; it has to lie above 0, up to 3600 seconds."
+                    f"{setting(key)} is {getattr(self, key)}; it has to lie above 0, up to 3600 seconds."
                 )
         if not 0 <= self.drain_seconds <= 600:
-            raise ConfigError(f"drain_seconds is {self.drain_seconds}; it has to lie in 0 to 600 seconds.")
+            raise ConfigError(
+                f"{setting('drain_seconds')} is {self.drain_seconds}; it has to lie in 0 to 600 seconds."
+            )
         if self.queue_size < MOST_QUESTIONS:
             raise ConfigError(
-                f"queue_size is {self.queue_size}; one request may bring {MOST_QUESTIONS} questions, so take "
-                "at least as many."
+                f"{setting('queue_size')} is {self.queue_size}; one request may bring {MOST_QUESTIONS} questions, so "
+                "take at least as many."
             )
         self._check_token()
         self._refuse_an_open_door()
@@ -85,8 +90,8 @@ class ServeSettings:
             return
         if len(self.token) < LEAST_TOKEN or not (self.token.isascii() and self.token.isprintable()):
             raise ConfigError(
-                f"token: {len(self.token)} characters; take at least {LEAST_TOKEN} printable ASCII ones, such as "
-                "from: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+                f"{setting('token')}: {len(self.token)} characters; take at least {LEAST_TOKEN} printable ASCII ones, "
+                "such as from: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
             )
         if " " in self.token:
             raise ConfigError("token: it holds a space, which a header cannot carry; take one without.")
@@ -95,7 +100,7 @@ class ServeSettings:
         if self.token is None and not is_loopback(self.host):
             raise ConfigError(
                 f"host {shortened(self.host)} can be reached from other machines, and no token is set. Set one "
-                "with --token-file FILE or the variable CONTEXTPOOL_TOKEN, or stay on 127.0.0.1."
+                f"({setting('token_file', 'FILE')}, or the variable CONTEXTPOOL_TOKEN), or stay on 127.0.0.1."
             )
 
     @property

@@ -146,7 +146,7 @@ def model_row(model: LoadedModel) -> dict[str, Any]:
         "name": model.name,
         "fingerprint": model.fingerprint,
         "kind": type(model.predictor.model).__name__,
-        "relations": model.predictor.relations.num_relations,
+        "relations": None if model.predictor.relations is None else model.predictor.relations.num_relations,
         "calibrated": model.predictor.calibration is not None,
         "min_precision": view.min_precision,
         "min_recall": view.min_recall,

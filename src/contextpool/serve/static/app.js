@@ -87,6 +87,8 @@ function tellAnswers(found) {
   byId("welcome").hidden = true;
   byId("result").hidden = false;
   byId("answers-title").textContent = `(${head.input.value}, ${relationLabel(question.relation)}, ?)`;
+  byId("answers-told").textContent = told(found);
+  byId("answers-told").hidden = !told(found);
   replace(byId("answers"), ...answers.map((one, place) => answerItem(one, place + 1)));
   if (!answers.length) replace(byId("answers"), el("li", { class: "muted" }, "The graph already holds every answer."));
   byId("more").hidden = answers.length < state.k || state.k >= MANY;
@@ -99,6 +101,13 @@ function answerItem(answer, rank) {
     el("span", { class: "rank" }, rank), el("span", { class: "name" }, answer.name ?? answer.entity,
       answer.known ? el("span", { class: "tag" }, "known") : null),
     el("span", { class: "chance" }, answer.probability === null ? answer.score.toFixed(2) : percent(answer.probability)), bar));
+}
+
+// What there is to say above the answers: what the graph holds already, and that none of them is likely.
+function told({ known, num_known, bet }) {
+  const more = num_known > known.length ? ` and ${num_known - known.length} more` : "";
+  const held = num_known ? `Already in the graph: ${known.join(", ")}${more}. ` : "";
+  return held + (bet === false ? "None that I would bet on." : "");
 }
 
 const answerButtons = () => [...byId("answers").querySelectorAll("button")];
