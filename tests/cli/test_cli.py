@@ -43,7 +43,7 @@ def test_help_is_quick_to_import_and_leaves_torch_alone():
 
 @pytest.mark.parametrize(
     "verb",
-    ["demo", "data", "mine", "pool", "doctor", "train", "resume", "evaluate", "predict", "explain", "export"]
+    ["demo", "data", "mine", "pool", "doctor", "train", "resume", "evaluate", "ask", "explain", "export"]
     + [f"data {verb}" for verb in ("ls", "info", "audit", "convert", "fetch", "split")],
 )
 def test_every_verb_explains_itself(cli, verb):

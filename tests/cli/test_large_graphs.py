@@ -1,4 +1,4 @@
-"""`data map`, `predict --cap` and `predict --all`: a graph that stays in its files, asked one question and all."""
+"""`data map`, `ask --cap` and `ask --every-pair`: a graph that stays in its files, asked one question and all."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def graph(cli, facts: Path) -> Path:
 
 def test_a_mapped_graph_is_asked_like_its_file(cli, world_run, facts: Path, graph: Path):
     def asked(*arguments: str) -> list[dict]:
-        ran = cli("predict", str(world_run), *arguments, *BELARUS, "-k", "5", "--json")
+        ran = cli("ask", *arguments, "--run", str(world_run), *BELARUS, "-k", "5", "--json")
         assert ran.code == 0, ran.err
-        return json.loads(ran.out)
+        return json.loads(ran.out)["answers"]
 
     mapped = asked(str(graph))
     assert mapped == asked(str(graph), "--cap", "0") == asked(str(facts), "--cap", "100000")
@@ -54,10 +54,11 @@ def test_all_pairs_go_into_shards_that_can_be_resumed(cli, world_run, tmp_path: 
     assert cli("data", "map", str(tmp_path / "some.tsv"), "-o", str(tmp_path / "some")).code == 0
     output, pairs = tmp_path / "answers", {(head, relation) for head, relation, _ in facts}
     call = [
-        "predict",
-        str(world_run),
+        "ask",
         str(tmp_path / "some"),
-        "--all",
+        "--run",
+        str(world_run),
+        "--every-pair",
         "-o",
         str(output),
         "-k",
@@ -83,18 +84,18 @@ def test_all_pairs_go_into_shards_that_can_be_resumed(cli, world_run, tmp_path: 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--all", *BELARUS], "--all asks every pair; leave out --head"),
-        (["--all", "--questions", "x.tsv"], "give one of them"),
+        (["--every-pair", *BELARUS], "--every-pair asks them all; leave out --head"),
+        (["--every-pair", "--questions", "x.tsv"], "give one of them"),
         (["--head", "Minsk", "--tail", "Belarus", "--cap", "5"], "asks for a relation"),
     ],
 )
 def test_what_does_not_go_together_is_told(cli, world_run, options: list[str], told: str):
-    ran = cli("predict", str(world_run), "world", *options)
+    ran = cli("ask", "world", "--run", str(world_run), *options)
     assert ran.code == 2
     assert told in ran.err
 
 
 def test_a_name_that_a_mapped_graph_lacks_is_told(cli, world_run, graph: Path):
-    ran = cli("predict", str(world_run), str(graph), "--head", "Belarrus", "--relation", "currency")
+    ran = cli("ask", str(graph), "--run", str(world_run), "--head", "Belarrus", "--relation", "currency")
     assert ran.code == 2
     assert "closest 'Belarus'" in ran.err

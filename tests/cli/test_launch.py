@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from command_line import run
-from contextpool.cli.launch import threads_each, without_nproc
+from contextpool.cli.launch import culprit, threads_each, without_nproc
+from contextpool.train.checkpoint import load_tensors
+from contextpool.train.run_folder import RunFolder
 from lab_small import family_folder
 
 SMALL = ("train.epochs=1", "train.batch_size=512", "model.dim=4", "model.layers=2")
@@ -86,6 +90,14 @@ def test_a_killed_process_ends_all_and_is_named(tiny: list[str], tmp_path: Path)
     assert (output / "checkpoints" / "last.safetensors").exists()
 
 
+def test_the_process_that_was_killed_is_named_though_its_peer_aborted_first() -> None:
+    killed, aborted, ended = -signal.SIGKILL, -signal.SIGABRT, -signal.SIGTERM
+    assert culprit(0, [aborted, killed]) == 1
+    assert culprit(0, [ended, aborted]) == 1
+    assert culprit(0, [1, killed]) == 1
+    assert culprit(1, [ended, 1]) == 1
+
+
 @pytest.mark.soak
 def test_what_is_wrong_with_the_input_is_told_once_with_its_exit_code(tmp_path: Path) -> None:
     ran = started(
@@ -121,3 +133,76 @@ def test_the_command_of_one_process_is_the_same_without_nproc() -> None:
 
 def test_threads_are_shared_out() -> None:
     assert threads_each(1) >= max(1, threads_each(2)) >= threads_each(1000) == 1
+
+
+# asked to stop
+
+
+def long_training(tiny: list[str], output: Path, *more: str) -> subprocess.Popen[str]:
+    """A training without end that has saved once."""
+    endless = [*tiny, "--set", "train.epochs=1000000", "--set", "train.patience=0"]
+    ran = started("contextpool", *endless, "-o", str(output), *more)
+    deadline = time.monotonic() + 240
+    while not (output / "checkpoints" / "last.safetensors").exists() and time.monotonic() < deadline:
+        assert ran.poll() is None, ran.communicate()
+        time.sleep(0.05)
+    return ran
+
+
+def listening(processes: list[int]) -> set[str]:
+    """Addresses, as the kernel writes them, at which these processes listen."""
+    own = set()
+    for process in processes:
+        for handle in Path(f"/proc/{process}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                own.add(str(handle.readlink()))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for row in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = row.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in own:
+                found.add(fields[1].split(":")[0])
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc as on Linux")
+def test_several_processes_listen_on_loopback_alone_and_save_when_asked_to_stop(
+    tiny: list[str], tmp_path: Path
+) -> None:
+    output = tmp_path / "run"
+    ran = long_training(tiny, output, "--nproc", "2")
+    found = listening([ran.pid, *children_of(ran.pid)])
+    os.kill(ran.pid, signal.SIGTERM)
+    _, err = ran.communicate(timeout=120)
+    assert found <= {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}, (
+        found
+    )
+    assert ran.returncode == 128 + signal.SIGTERM, err
+    assert err.count("stopped by SIGTERM: epoch") == 1
+    assert f"contextpool resume {output} DATASET" in err
+    assert children_of(ran.pid) == []
+
+
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.soak), signal.SIGINT])
+def test_a_training_that_is_asked_to_stop_saves_and_says_how_to_go_on(
+    number: signal.Signals, tiny: list[str], tmp_path: Path
+) -> None:
+    output = tmp_path / "run"
+    ran = long_training(tiny, output)
+    os.kill(ran.pid, number)
+    _, err = ran.communicate(timeout=120)
+    assert ran.returncode == 128 + number, err
+    assert "Traceback" not in err
+    name = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
+    assert f"contextpool: stopped by {name}: epoch" in err
+    told = err.split("stopped by")[1]
+    epoch, step = (int(found) for found in re.findall(r"epoch (\d+), step (\d+)", told)[0])
+    position = load_tensors(output / "checkpoints" / "last.safetensors")[1]["position"]
+    assert (position["epoch"] + 1, position["step"]) == (epoch, step)
+
+
+def test_where_nothing_is_saved_yet_that_is_said(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "run", {"recipe": {"dataset": "world"}}) as opened:
+        assert "nothing is saved yet" in opened.kept
+        opened.save_checkpoint("last", {}, {})
+        assert opened.kept.endswith(f"contextpool resume {tmp_path / 'run'}")

@@ -13,6 +13,7 @@ import pytest
 from contextpool.cli import demo as demo_module
 from contextpool.cli import serve as serve_module
 from contextpool.errors import ConfigError, DataError, UnknownNameError
+from contextpool.interop.hub import SHIPPED
 from contextpool.predict import Predictor
 from contextpool.triples.files import write_triples
 from learning_worlds import one_thread as one_thread
@@ -39,16 +40,15 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_models_are_named_after_their_folders_or_as_told(tmp_path: Path) -> None:
-    found = serve_module.model_sources(tmp_path / "runs" / "demo", ["other=runs/x", "third=a=b"], "cpu")
+    named = [str(tmp_path / "runs" / "demo"), "other=runs/x", "third=a=b"]
+    found = serve_module.model_sources(named, "cpu")
     assert [(one.name, one.path) for one in found] == [
         ("demo", tmp_path / "runs" / "demo"),
         ("other", Path("runs/x")),
         ("third", Path("a=b")),
     ]
-    with pytest.raises(ConfigError, match="write NAME=RUN"):
-        serve_module.model_sources(None, ["runs/x"], "cpu")
-    with pytest.raises(ConfigError, match="no run to serve"):
-        serve_module.model_sources(None, [], "cpu")
+    (shipped,) = serve_module.model_sources([], "cpu")
+    assert (shipped.name, shipped.path) == (SHIPPED, None)
 
 
 def test_graphs_are_named_after_their_files_or_as_told(folder: Path) -> None:
@@ -82,24 +82,25 @@ def test_a_token_comes_from_the_option_a_file_or_the_environment(
 
 
 BAD_CALLS = [
-    (["--graph", "world"], "no run to serve"),
-    (["{run}"], "no graph to serve"),
-    (["{run}", "--graph", "wrld"], "wrld"),
-    (["{run}", "--graph", "{folder}/nowhere.tsv"], "nowhere.tsv"),
-    (["{folder}", "--graph", "world"], "this is no run folder"),
-    (["{folder}/nowhere", "--graph", "world"], "nowhere"),
-    (["{run}", "--graph", "{folder}/odd.tsv"], "graph 'odd' fits no model: relation 'likes' is unknown"),
-    (["{run}", "--graph", "world", "--model", "{run}"], "write NAME=RUN"),
-    (["{run}", "--graph", "world", "--model", "world-run={run}"], "two of the models have the same name"),
-    (["{run}", "--graph", "world", "--model", "={run}"], "model name ''"),
-    (["{run}", "--graph", "world", "--host", "0.0.0.0"], "no token is set"),
-    (["{run}", "--graph", "world", "--host", "no.such.host.invalid"], "no.such.host.invalid"),
-    (["{run}", "--graph", "world", "--token", "short"], "token: 5 characters"),
-    (["{run}", "--graph", "world", "--token-file", "{folder}/empty"], "the file is empty"),
-    (["{run}", "--graph", "world", "--port", "70000"], "port is 70000"),
-    (["{run}", "--graph", "world", "--deadline", "0"], "deadline is 0"),
-    (["{run}", "--graph", "world", "--queue-size", "10"], "queue_size is 10"),
-    (["{run}", "--graph", "world", "--labels", "{folder}/token"], "1 columns instead of 2"),
+    (["{run}"], "a run is named with --run. Type: contextpool serve GRAPH --run"),
+    (["{run}", "--graph", "world"], "Type: contextpool serve world --run"),
+    (["--model", "a={run}", "-g", "x=world", "--port", "1"], "Type: contextpool serve x=world --run a="),
+    (["wrld", "--run", "{run}"], "wrld"),
+    (["{folder}/nowhere.tsv", "--run", "{run}"], "nowhere.tsv"),
+    (["world", "--run", "{folder}"], "this is no run folder"),
+    (["world", "--run", "{folder}/nowhere"], "nowhere"),
+    (["{folder}/odd.tsv", "--run", "{run}"], "graph 'odd' fits no model: relation 'likes' is unknown"),
+    (["world", "--run", "{run}", "--run", "{run}"], "two of the models have the same name"),
+    (["world", "--run", "{run}", "--run", "world-run={run}"], "two of the models have the same name"),
+    (["world", "--run", "{run}", "--run", "={run}"], "model name ''"),
+    (["world", "--run", "{run}", "--host", "0.0.0.0"], "no token is set"),
+    (["world", "--run", "{run}", "--host", "no.such.host.invalid"], "no.such.host.invalid"),
+    (["world", "--run", "{run}", "--token", "short"], "--token: 5 characters"),
+    (["world", "--run", "{run}", "--token-file", "{folder}/empty"], "the file is empty"),
+    (["world", "--run", "{run}", "--port", "70000"], "--port is 70000"),
+    (["world", "--run", "{run}", "--deadline", "0"], "--deadline is 0"),
+    (["world", "--run", "{run}", "--queue-size", "10"], "--queue-size is 10"),
+    (["world", "--run", "{run}", "--labels", "{folder}/token"], "1 columns instead of 2"),
 ]  # fmt: skip
 
 
@@ -118,12 +119,12 @@ def test_a_port_that_is_taken_is_told(cli, world_run) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        ran = cli("serve", str(world_run), "--graph", "world", "--port", str(other.getsockname()[1]))
+        ran = cli("serve", "world", "--run", str(world_run), "--port", str(other.getsockname()[1]))
     assert ran.code == 2
     assert "cannot listen at 127.0.0.1" in ran.err
 
 
-@pytest.mark.parametrize("arguments", [["serve", "RUN", "--graph", "world"], ["demo", "--serve"]])
+@pytest.mark.parametrize("arguments", [["serve", "world", "--run", "RUN"], ["demo", "--serve"]])
 def test_without_the_extra_its_name_is_told(
     cli, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
@@ -146,9 +147,9 @@ def test_the_demo_tells_how_to_open_the_page_and_opens_it(
     ran = cli("demo", "--output", str(world_run))
     assert ran.code == 0
     assert served == []
-    command = re.search(r"contextpool (serve \S+ --graph world), then open http://127.0.0.1:8000/", ran.out)
+    command = re.search(r"contextpool (serve world --run \S+), then open http://127.0.0.1:8000/", ran.out)
     assert command is not None
-    assert command.group(1) == f"serve {world_run} --graph world"
+    assert command.group(1) == f"serve world --run {world_run}"
     assert cli("demo", "--output", str(world_run), "--serve", "--port", "8123").code == 0
     ((models, graphs, settings),) = served
     assert [one.path for one in models] == [world_run]
@@ -159,5 +160,5 @@ def test_the_demo_tells_how_to_open_the_page_and_opens_it(
 def test_serve_explains_itself(cli) -> None:
     ran = cli("serve", "--help")
     assert ran.code == 0
-    for option in ("--graph", "--model", "--token-file", "--host", "--allow-host", "--deadline"):
+    for option in ("GRAPH", "--run", "--token-file", "--host", "--allow-host", "--deadline"):
         assert option in ran.out

@@ -7,6 +7,9 @@ from typing import Annotated
 import typer
 
 from contextpool.cli import (
+    ask,
+    check,
+    complete,
     data,
     demo,
     doctor,
@@ -14,10 +17,11 @@ from contextpool.cli import (
     explain,
     export,
     mine,
-    predict,
     serve,
     train,
 )
+from contextpool.cli.inputs import GraphFirst, reads_graph, typed_before
+from contextpool.errors import ConfigError
 
 app = typer.Typer(
     name="contextpool",
@@ -50,27 +54,32 @@ def root(
 
 app.command("demo")(demo.demo)
 app.add_typer(data.app, name="data")
-app.command("mine")(mine.mine)
-app.command("pool")(mine.pool)
-app.command("train", cls=train.TrainCommand)(train.train)
+app.command("mine")(reads_graph(mine.mine))
+app.command("pool")(reads_graph(mine.pool))
+app.command("train", cls=train.TrainCommand)(reads_graph(train.train, "what"))
 app.command("resume")(train.resume)
-app.command("evaluate")(evaluate.evaluate)
-app.command("predict")(predict.predict)
-app.command("explain")(explain.explain)
+app.command("ask", cls=GraphFirst)(reads_graph(ask.ask))
+app.command("explain", cls=GraphFirst)(reads_graph(explain.explain))
+app.command("check", cls=GraphFirst)(reads_graph(check.check))
+app.command("complete", cls=GraphFirst)(reads_graph(complete.complete))
+app.command("evaluate", cls=GraphFirst)(reads_graph(evaluate.evaluate, "dataset"))
+app.command("serve", cls=GraphFirst)(reads_graph(serve.serve))
 app.command("export")(export.export)
-app.command("serve")(serve.serve)
 app.command("doctor")(doctor.doctor)
 
 
 def _moved() -> None:
-    from contextpool.errors import ConfigError
-
     raise ConfigError(
         "`bench` and `tune` are no verbs of contextpool any more. In a checkout of the repository, type `python -m lab "
         "run`, `python -m lab tune` or `python -m lab report`."
     )
 
 
-for verb in ("bench", "tune"):
+def _predict(ctx: typer.Context) -> None:
+    group = ctx.parent.command if ctx.parent is not None else None
+    raise typed_before(ctx, group.commands["ask"])  # type: ignore[union-attr]
+
+
+for verb, told in (("bench", _moved), ("tune", _moved), ("predict", _predict)):
     anything = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-    app.command(verb, hidden=True, context_settings=anything)(_moved)
+    app.command(verb, hidden=True, context_settings=anything)(told)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from contextpool.cli.inputs import parse_bytes, whole_graph
-from contextpool.cli.output import console, count_bar, note, print_json, progress_bar, table
+from contextpool.cli.inputs import parse_bytes, reads_graph
+from contextpool.cli.output import console, count_bar, note, print_json, progress_bar, say, table
 
 if TYPE_CHECKING:
     from contextpool.triples.dataset import Dataset
@@ -65,6 +66,7 @@ def list_datasets(as_json: JsonOption = False) -> None:
 
 
 @app.command("info")
+@partial(reads_graph, argument="dataset")
 def show_dataset(
     dataset: DatasetArgument, skip_unknown: SkipOption = False, as_json: JsonOption = False
 ) -> None:
@@ -92,6 +94,7 @@ def _cell(value: Any) -> str:
 
 
 @app.command("audit")
+@partial(reads_graph, argument="source")
 def audit(
     source: Annotated[
         str,
@@ -104,6 +107,7 @@ def audit(
 ) -> None:
     """What a careful reviewer would ask: overlap, leakage, duplicates, twin relations, reach."""
     from contextpool.triples.audit import audit_dataset, audit_triples
+    from contextpool.triples.catalog import whole_graph
     from contextpool.triples.reader import read_triples
 
     address = whole_graph(source)
@@ -114,7 +118,7 @@ def audit(
     if as_json:
         print_json(report.to_dict())
     else:
-        print(report.to_text(), end="")
+        say(report.to_text(), end="")
 
 
 def _folders_of(source: str) -> list[Path]:
@@ -133,6 +137,7 @@ def _folders_of(source: str) -> list[Path]:
 
 
 @app.command("convert")
+@partial(reads_graph, argument="source")
 def convert(
     source: Annotated[
         str, typer.Argument(help="One graph (a file, a query), a dataset name or folder.", metavar="SOURCE")
@@ -148,6 +153,7 @@ def convert(
 ) -> None:
     """Rewrite a graph as a triple file (compression by suffix), or a dataset in another layout."""
     from contextpool.errors import DataError
+    from contextpool.triples.catalog import whole_graph
     from contextpool.triples.files import write_triples
     from contextpool.triples.formats import write_dataset
     from contextpool.triples.reader import read_triples
@@ -190,6 +196,7 @@ def _follow(bar: Any, task: Any) -> Progress:
 
 
 @app.command("map")
+@partial(reads_graph, argument="sources")
 def map_triples(
     sources: Annotated[
         list[Path], typer.Argument(help="Triple files: .tsv, .csv, .parquet or .npy.", metavar="FILE...")
@@ -215,6 +222,7 @@ def map_triples(
 
 
 @app.command("split")
+@reads_graph
 def split_graph(
     graph: Annotated[str, typer.Argument(help="A graph: a file, or a query to a database.", metavar="GRAPH")],
     target: Annotated[Path, typer.Argument(help="The folder to write.", metavar="TARGET")],

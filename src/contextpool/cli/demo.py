@@ -102,19 +102,22 @@ def _tell_pooling(inference: Graph, context: ContextNeighbors, head: str, relati
 
 
 def _tell_training(dataset: Dataset, output: Path, seed: int) -> Predictor:
-    from contextpool.cli.train import print_reports, training_bar
+    from contextpool.cli.train import print_figures
+    from contextpool.evaluate.references import evaluation_figures
     from contextpool.experiment import compare_with_references, run_recipe
     from contextpool.recipe import shipped_recipe
+    from contextpool.train.progress import shown_progress
 
     out = console()
     recipe = shipped_recipe("world", "nbfnet", context=True)
     assert recipe is not None, "the demo's recipe is part of the package"
     out.rule("4. The model: NBFNet with context, trained on the first half of the world", align="left")
     began = time.perf_counter()
-    with training_bar() as progress:
+    with shown_progress() as progress:
         predictor = run_recipe(recipe, dataset, seed=seed, output=output, overwrite=True, progress=progress)
     out.print(f"trained in {time.perf_counter() - began:.0f} s; the run is in {output}")
-    print_reports(compare_with_references(predictor, dataset), "all questions about the other half, P1")
+    reports = compare_with_references(predictor, dataset)
+    print_figures(evaluation_figures(reports), "all questions about the other half, P1")
     return predictor
 
 
@@ -131,8 +134,8 @@ def _tell_answers(predictor: Predictor, dataset: Dataset, inference: Graph, outp
         why = predictor.explain(inference, head, relation, answers[0].entity, paths=3)
         out.print(why.text() + "\n", markup=False)
     out.print(
-        f"Ask your own: contextpool predict {output} world --head NAME --relation currency\n"
-        f"Or look at it: contextpool serve {output} --graph world, then open http://127.0.0.1:8000/",
+        f"Ask your own: contextpool ask world --run {output} --head NAME --relation currency\n"
+        f"Or look at it: contextpool serve world --run {output}, then open http://127.0.0.1:8000/",
         markup=False,
         soft_wrap=True,
     )
@@ -143,7 +146,7 @@ def _serve(run: Path, port: int) -> None:
     from contextpool.cli.serve import graph_sources, model_sources, run_server
     from contextpool.serve import ServeSettings
 
-    run_server(model_sources(run, [], "cpu"), graph_sources(["world"], []), ServeSettings(port=port))
+    run_server(model_sources([str(run)], "cpu"), graph_sources(["world"], []), ServeSettings(port=port))
 
 
 def _questions(dataset: Dataset) -> list[Triple]:

@@ -1,21 +1,35 @@
-"""`contextpool evaluate`: a run against a dataset's evaluation queries, beside the reference scorers."""
+"""`contextpool evaluate`: a model against a dataset's evaluation queries, beside the reference scorers."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
 
-from contextpool.cli.inputs import RunArgument, stored_dataset
+from contextpool.cli.inputs import RunOption, stored_dataset
 from contextpool.cli.launch import NprocOption, launched
-from contextpool.cli.output import console, print_json, table
-from contextpool.cli.train import DeviceOption, JsonOption, chosen_device, print_reports
+from contextpool.cli.output import console, note, print_json, table
+from contextpool.cli.train import DeviceOption, JsonOption, chosen_device, print_figures
+from contextpool.errors import ConfigError
 
 
 def evaluate(
-    run: RunArgument,
     dataset: Annotated[
-        str | None, typer.Argument(help="By default the one it was trained on.", metavar="DATASET")
+        str | None,
+        typer.Argument(
+            help="A dataset, or a graph of which some facts are held out; of a run, by default its own.",
+            metavar="GRAPH|DATASET",
+        ),
+    ] = None,
+    run: RunOption = None,
+    queries: Annotated[
+        Path | None,
+        typer.Option("--queries", help="Rank these triples over GRAPH, which is read as it stands."),
+    ] = None,
+    known: Annotated[
+        Path | None, typer.Option("--known", help="With --queries: more facts, which are no wrong answers.")
     ] = None,
     protocol: Annotated[
         Literal["P1", "P2"], typer.Option(help="P1: inference valid + test; P2: test alone.")
@@ -26,40 +40,72 @@ def evaluate(
     nproc: NprocOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Rank the answers to a dataset's evaluation queries among all entities, filtered."""
-    from contextpool.experiment import compare_with_references, load
-    from contextpool.interop.hub import local_folder
+    """Rank the answers to held-out facts among all entities, filtered."""
+    from contextpool.evaluate.references import better_untrained, evaluation_figures
+    from contextpool.experiment import (
+        compare_with_references,
+        evaluated_on,
+        load,
+        split_alike,
+        was_fitted_on,
+    )
+    from contextpool.interop.hub import SHIPPED, local_folder
     from contextpool.processes import joined
+    from contextpool.train.run_folder import RunFolder
+    from contextpool.triples.catalog import is_named
 
-    run = local_folder(run)
-    name, chosen = dataset or stored_dataset(run), chosen_device(device)
+    run, chosen = None if run is None else local_folder(run), chosen_device(device)
+    _check_queries(dataset, queries, known)
     if launched(nproc, chosen):
         return
     with joined(chosen) as (processes, own_device):
         predictor = processes.agreed(lambda: load(run, device=own_device))
-        reports = compare_with_references(predictor, name, protocol=protocol, memory_bytes=int(memory * 1e9))
+        config = {} if run is None else RunFolder.open(run).config
+        stored, data = predictor.evaluation if protocol == "P1" and queries is None else None, None
+        name = dataset or (str(config["recipe"]["dataset"]) if stored else stored_dataset(run))
+        if stored is None or dataset is not None or is_named(name):
+            data = processes.agreed(
+                lambda: (
+                    split_alike(config, name, note, predictor.relations is None)
+                    if queries is None
+                    else evaluated_on(name, queries, known or (), tell=note)
+                )
+            )
+        if data is not None and not (stored and was_fitted_on(predictor, data)):
+            stored, bytes_each = None, int(memory * 1e9)
+            reports = compare_with_references(predictor, data, protocol=protocol, memory_bytes=bytes_each)
     if not processes.is_first:
         return
+    if stored is not None:
+        note("these are the figures of its training, on facts that were held out then")
+    figures = stored or evaluation_figures(reports)
     if as_json:
-        print_json(
-            {"run": str(run), "dataset": name, "protocol": protocol}
-            | {k: r.to_dict() for k, r in reports.items()}
-        )
+        told = {"run": str(run or SHIPPED), "dataset": name, "queries": queries and str(queries)}
+        print_json({**told, "protocol": protocol, **figures, "remark": better_untrained(figures)})
         return
-    print_reports(reports, f"{name}, {protocol}")
+    print_figures(figures, f"{name}, {queries or protocol}")
     if per_relation:
-        _print_per_relation(reports["model"])
+        _print_per_relation(figures["model"]["per_relation"])
 
 
-def _print_per_relation(report: Any) -> None:
+def _check_queries(graph: str | None, queries: Path | None, known: Path | None) -> None:
+    if queries is not None and graph is None:
+        raise ConfigError(
+            f"--queries {queries}: name the graph to ask, too: contextpool evaluate GRAPH --queries ..."
+        )
+    if queries is None and known is not None:
+        raise ConfigError(f"--known {known}: it says what else is true beside --queries, which is missing.")
+
+
+def _print_per_relation(found: Mapping[str, Mapping[str, float]]) -> None:
     rows = [
         (
             label,
-            metrics.num_queries,
-            f"{metrics.mrr:.3f}",
-            f"{metrics.hits[1]:.3f}",
-            f"{metrics.hits[10]:.3f}",
+            int(figures["num_queries"]),
+            f"{figures['mrr']:.3f}",
+            f"{figures['hits@1']:.3f}",
+            f"{figures['hits@10']:.3f}",
         )
-        for label, metrics in report.per_relation.items()
+        for label, figures in found.items()
     ]
     console().print(table("per relation", ("relation", "queries", "MRR", "Hits@1", "Hits@10"), rows))

@@ -7,18 +7,25 @@ from typing import Annotated, Literal
 
 import typer
 
-from contextpool.cli.inputs import LabelsOption, RunArgument, UnknownOption, load_graph, loaded_names
-from contextpool.cli.mine import GraphArgument
-from contextpool.cli.output import note
-from contextpool.cli.train import DeviceOption, JsonOption, chosen_device
+from contextpool.cli.inputs import (
+    GraphArgument,
+    LabelsOption,
+    RunOption,
+    UnknownOption,
+    chosen_model,
+    load_graph,
+    loaded_names,
+)
+from contextpool.cli.output import note, print_data, say
+from contextpool.cli.train import DeviceOption, JsonOption
 
 
 def explain(
-    run: RunArgument,
     graph: GraphArgument,
     head: Annotated[str, typer.Option("--head", help="The head of the fact.")],
     relation: Annotated[str, typer.Option("--relation", "-r", help="Its relation.")],
     tail: Annotated[str, typer.Option("--tail", help="Its tail.")],
+    run: RunOption = None,
     asked: Annotated[
         Literal["tail", "head"], typer.Option(help="Which of the two is the answer to explain.")
     ] = "tail",
@@ -32,10 +39,7 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Why an entity answers a question: paths with weights, context, what pooling drops, the closest rival."""
-    from contextpool.experiment import load
-
-    predictor = load(run, device=chosen_device(device))
-    explanation = predictor.explain(
+    explanation = chosen_model(run, device).explain(
         load_graph(graph, part="inference"),
         head,
         relation,
@@ -48,4 +52,7 @@ def explain(
     if output is not None:
         explanation.save(output)
         note(f"wrote {output}")
-    print(explanation.to_json() if as_json else explanation.text())
+    if as_json:
+        print_data(explanation.to_json() + "\n", is_json=True)
+    else:
+        say(explanation.text())

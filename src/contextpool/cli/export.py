@@ -7,13 +7,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from contextpool.cli.inputs import RunArgument
 from contextpool.cli.output import note, print_json
 from contextpool.cli.train import DeviceOption, JsonOption, chosen_device
 
 
 def export(
-    run: RunArgument,
+    run: Annotated[Path, typer.Argument(help="The run folder, or hf://USER/NAME.", metavar="RUN")],
     output: Annotated[Path, typer.Argument(help="The folder to write.", metavar="DIR")],
     license: Annotated[
         str, typer.Option("--license", help="Of the weights: mit, apache-2.0, cc-by-4.0, other, ...")
@@ -22,6 +21,10 @@ def export(
         bool,
         typer.Option("--evaluate/--no-evaluate", help="Put metrics on the run's dataset into the card."),
     ] = True,
+    dataset: Annotated[
+        str | None,
+        typer.Option("--dataset", help="What it was trained on, where that is no name of the catalog."),
+    ] = None,
     protocol: Annotated[
         Literal["P1", "P2"], typer.Option(help="P1: inference valid + test; P2: test alone.")
     ] = "P1",
@@ -45,6 +48,7 @@ def export(
         output,
         license=license,
         evaluated=evaluated,
+        dataset=dataset,
         protocol=protocol,
         device=chosen_device(device),
         overwrite=overwrite,

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +20,10 @@ NprocOption = Annotated[
         min=1, help="Processes of this machine that share the queries; one a GPU, or several on the CPU."
     ),
 ]
+
+
+STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
+"""Exit codes of a training that was asked to stop, and has saved."""
 
 
 def launched(nproc: int | None, device: str) -> bool:
@@ -38,27 +46,81 @@ def launched(nproc: int | None, device: str) -> bool:
 
 def start(nproc: int, arguments: Sequence[str]) -> None:
     """Start `contextpool ARGUMENTS` in `nproc` processes; the first that fails ends all, and is told."""
-    import torch
     from torch import multiprocessing
 
-    store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    context = multiprocessing.start_processes(
-        _run_one,
-        (nproc, store.port, without_nproc(arguments), threads_each(nproc)),
-        nprocs=nproc,
-        join=False,
-        start_method="spawn",
-    )
+    with tempfile.TemporaryDirectory(prefix="contextpool-") as folder:  # for this user alone
+        context = multiprocessing.start_processes(
+            _run_one,
+            (nproc, f"{folder}/store", without_nproc(arguments), threads_each(nproc)),
+            nprocs=nproc,
+            join=False,
+            start_method="spawn",
+        )
+        _wait_for(context, nproc)
+
+
+def _wait_for(context: Any, nproc: int) -> None:
+    """Until all have ended; what ends this process is passed on to them, and they save before they end."""
+    from torch import multiprocessing
+
+    def pass_on(number: int, frame: object) -> None:
+        for process in context.processes:
+            if process.is_alive() and process.pid is not None:
+                os.kill(process.pid, signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, pass_on)
     try:
-        while not context.join():
-            pass
+        while True:
+            try:
+                while not context.join():
+                    pass
+                return
+            except KeyboardInterrupt:  # the processes got it as well, and the first one says so
+                continue
     except multiprocessing.ProcessExitedException as failure:
         _end(nproc, failure.error_index, [process.exitcode for process in context.processes])
     except multiprocessing.ProcessRaisedException as failure:
         print(str(failure).strip(), file=sys.stderr)
         _end(nproc, failure.error_index, [process.exitcode for process in context.processes])
-    except KeyboardInterrupt:  # the processes got it as well, and the first one says so
-        sys.exit(130)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def stopped_in_order(folder: Path, is_first: bool) -> Iterator[None]:
+    """Ctrl-C and SIGTERM say what is kept, outside the steps of a training, too: those hold them back and save."""
+    from contextpool.errors import PeerFailedError, StoppedError
+
+    came: list[int] = []
+
+    def terminate(number: int, frame: object) -> None:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    except KeyboardInterrupt:
+        number = came[0] if came else signal.SIGINT
+        if not is_first:
+            raise PeerFailedError(0, 0, "stopped", 128 + number) from None
+        raise StoppedError(number, _kept_in(folder)) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _kept_in(folder: Path) -> str:
+    from contextpool.errors import ContextPoolError
+    from contextpool.train.run_folder import RunFolder
+
+    if (folder / "metrics.json").is_file():
+        return (
+            f"the run in {folder} is whole; its evaluation is not: contextpool evaluate GRAPH --run {folder}"
+        )
+    try:
+        return RunFolder.open(folder).kept
+    except ContextPoolError:
+        return "nothing is saved yet; begin again"
 
 
 def without_nproc(arguments: Sequence[str]) -> list[str]:
@@ -77,12 +139,15 @@ def threads_each(nproc: int) -> int:
     return max(1, allowed // nproc)
 
 
-def _run_one(rank: int, nproc: int, port: int, arguments: list[str], threads: int) -> None:
-    """One of the processes: the variables that torchrun would set, then the command."""
-    os.environ.update(
-        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(nproc), LOCAL_WORLD_SIZE=str(nproc),
-        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TORCHELASTIC_USE_AGENT_STORE="True",
-    )  # fmt: skip
+def _run_one(rank: int, nproc: int, store: str, arguments: list[str], threads: int) -> None:
+    """One of the processes: the variables that torchrun would set, but a file to meet by, and no other machine."""
+    from contextpool.processes import STORE_VARIABLE
+
+    ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": nproc, "LOCAL_WORLD_SIZE": nproc}
+    os.environ.update({name: str(value) for name, value in ranks.items()} | {STORE_VARIABLE: store})
+    loopback = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
+    if loopback is not None:
+        os.environ.update(GLOO_SOCKET_IFNAME=loopback, NCCL_SOCKET_IFNAME=loopback)
     for variable in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ.setdefault(variable, str(threads))
     import torch
@@ -96,13 +161,10 @@ def _run_one(rank: int, nproc: int, port: int, arguments: list[str], threads: in
 
 def _end(nproc: int, first: int, exit_codes: Sequence[int | None]) -> None:
     """Leave as the process that failed did: silently where it has told why, with its signal where it could not."""
-    killed = [
-        rank
-        for rank, code in enumerate(exit_codes)
-        if code is not None and code < 0 and -code != signal.SIGTERM
-    ]
-    rank = killed[0] if killed else first
+    rank = culprit(first, exit_codes)
     code = exit_codes[rank] or 1
+    if code in STOPPED:  # it has said so
+        sys.exit(code)
     if code > 0:
         print(
             f"process {rank} of {nproc} failed (exit code {code}); the others were stopped.", file=sys.stderr
@@ -115,3 +177,12 @@ def _end(nproc: int, first: int, exit_codes: Sequence[int | None]) -> None:
         f"process {rank} of {nproc} was ended by {signal.Signals(-code).name}; the others were stopped.{why} "
         "What was saved is kept: go on with `contextpool resume`, with as many processes as you like."
     )
+
+
+def culprit(first: int, exit_codes: Sequence[int | None]) -> int:
+    """The process whose end took the others along: one that loses its peer may abort before the peer's end is seen."""
+    for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS):
+        if -number in exit_codes:
+            return exit_codes.index(-number)
+    aborted = [rank for rank, code in enumerate(exit_codes) if (code or 0) < 0 and code != -signal.SIGTERM]
+    return aborted[0] if aborted else first

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from contextpool.cli.inputs import load_graph, mined, parse_bytes
+from contextpool.cli.inputs import GraphArgument, load_graph, mined, parse_bytes
 from contextpool.cli.output import console, count_bar, note, print_json, table
 from contextpool.errors import ConfigError, DataError, shortened
 
@@ -19,13 +19,6 @@ if TYPE_CHECKING:
     from contextpool.pool.pooled import PooledGraph
     from contextpool.triples.store import Triple
 
-GraphArgument = Annotated[
-    str,
-    typer.Argument(
-        help="A graph (a file, or a query such as sqlite:FILE?query=SELECT h, r, t ...) or a dataset.",
-        metavar="GRAPH",
-    ),
-]
 PrecisionOption = Annotated[float, typer.Option(help="Precision a neighbor has to exceed.")]
 RecallOption = Annotated[float, typer.Option(help="Recall a neighbor has to exceed.")]
 KeepSelfOption = Annotated[bool, typer.Option("--keep-self", help="Let a relation be its own neighbor.")]

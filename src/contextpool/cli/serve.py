@@ -22,17 +22,18 @@ TOKEN_VARIABLE = "CONTEXTPOOL_TOKEN"
 
 
 def serve(
-    run: Annotated[
-        Path | None, typer.Argument(help="The run folder, or hf://USER/NAME.", metavar="RUN")
-    ] = None,
     graph: Annotated[
+        list[str],
+        typer.Argument(help="Graphs: each a file or a dataset's name, or NAME=either.", metavar="GRAPH..."),
+    ],
+    run: Annotated[
         list[str] | None,
         typer.Option(
-            "--graph", "-g", help="A triple file or a dataset's name, or NAME=either; may be repeated."
+            "--run",
+            help="A run folder, or hf://USER/NAME, or NAME=either; may be repeated. Without it, the model that "
+            "comes with contextpool.",
+            show_default=False,
         ),
-    ] = None,
-    model: Annotated[
-        list[str] | None, typer.Option("--model", "-m", help="A further run, as NAME=RUN; may be repeated.")
     ] = None,
     labels: Annotated[
         list[str] | None,
@@ -90,8 +91,8 @@ def serve(
         access_log=access_log,
     )
     run_server(
-        model_sources(run, model or [], chosen_device(device)),
-        graph_sources(graph or [], labels or []),
+        model_sources(run or [], chosen_device(device)),
+        graph_sources(graph, labels or []),
         settings,
         on_unknown,
     )
@@ -148,32 +149,31 @@ def _read_token(file: Path | None) -> str | None:
     return token
 
 
-def model_sources(run: Path | None, named: Sequence[str], device: str) -> list[ModelSource]:
-    """The run, by the name of its folder, and those that are named."""
+def model_sources(runs: Sequence[str], device: str) -> list[ModelSource]:
+    """Runs by name, or named after their folders; without any, the model that comes with contextpool."""
+    from contextpool.interop.hub import SHIPPED
     from contextpool.serve import ModelSource
 
-    sources = [] if run is None else [ModelSource(run.absolute().name or "model", run, device)]
-    for text in named:
-        name, sign, path = text.partition("=")
-        if not sign:
-            raise ConfigError(f"--model is {text!r}; write NAME=RUN, or give one run without a name as RUN.")
-        sources.append(ModelSource(name, Path(path), device))
-    if not sources:
-        raise ConfigError("no run to serve; name one, as RUN or with --model NAME=RUN.")
-    return sources
+    return [ModelSource(name, path, device) for name, path in map(_named_run, runs)] or [
+        ModelSource(SHIPPED, None, device)
+    ]
+
+
+def _named_run(text: str) -> tuple[str, Path]:
+    """(name, folder or address) of NAME=RUN or RUN."""
+    name, sign, place = text.partition("=")
+    if sign and not Path(text).exists():
+        return name, Path(place)
+    return Path(text).absolute().name or "model", Path(text)
 
 
 def graph_sources(given: Sequence[str], labels: Sequence[str]) -> list[GraphSource]:
     """Graphs by name, or named after their files and datasets, each with its file of names."""
     from contextpool.serve import GraphSource
 
-    if not given:
-        raise ConfigError(
-            "no graph to serve; name one with --graph FILE, or a dataset such as --graph world."
-        )
     places = dict(_named_graph(text) for text in given)
     if len(places) < len(given):
-        raise ConfigError("two of the graphs have the same name; name them apart with --graph NAME=FILE.")
+        raise ConfigError("two of the graphs have the same name; name them apart: NAME=FILE.")
     files = dict(_named_labels(text, places) for text in labels)
     for name in files:
         if name not in places:

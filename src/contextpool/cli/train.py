@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand
 
-from contextpool.cli.launch import NprocOption, launched
+from contextpool.cli.launch import NprocOption, launched, stopped_in_order
 from contextpool.cli.output import console, note, print_json, table
 
 if TYPE_CHECKING:
     from contextpool.predict import Predictor
     from contextpool.recipe import Recipe
-    from contextpool.train.progress import Progress
     from contextpool.triples.dataset import Dataset
 
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU where there is one.")]
 TrackOption = Annotated[
     str | None, typer.Option(help="Send the curves to tensorboard, mlflow or wandb, too.", show_default=False)
 ]
+SCRATCH = "scratch"
+"""What `--from` calls random weights."""
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
@@ -32,6 +35,7 @@ class TrainCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         from contextpool.context.config import PRESETS
+        from contextpool.errors import ConfigError
 
         parsed: list[str] = []
         for argument in args:
@@ -41,7 +45,15 @@ class TrainCommand(TyperCommand):
                 parsed.append(f"--preset={argument}")
             else:
                 parsed.append(argument)
-        return super().parse_args(ctx, parsed)
+        try:
+            return super().parse_args(ctx, list(parsed))
+        except Exception as error:
+            after = [next_one for one, next_one in pairwise(parsed) if one == "--context"]
+            if "unexpected extra argument" not in str(error) or not after or after[0].startswith("-"):
+                raise
+            raise ConfigError(
+                f"--context is {after[0]!r}; it stands alone or before one of {', '.join(PRESETS)}."
+            ) from None
 
 
 def train(
@@ -53,17 +65,50 @@ def train(
         ),
     ],
     model: Annotated[
-        str | None, typer.Option(help="nbfnet, redgnn, anyburl, ...; see docs/models.md.")
+        str | None, typer.Option(help="nbfnet, redgnn, walk, anyburl, ...; see docs/models.md.")
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="What training starts from: scratch, a run, or anygraph-1, the model in the package. By default "
+            "scratch, then anygraph-1 where that, as it is, validates better on a graph of your own.",
+            show_default=False,
+        ),
     ] = None,
     context: Annotated[
         bool | None,
         typer.Option(
-            "--context/--plain", help="With context (`--context paper`: in the paper's form), or without."
+            "--context/--plain",
+            help="With context, as by default (`--context paper`: in the paper's form), or without.",
         ),
     ] = None,
     preset: Annotated[str | None, typer.Option("--preset", hidden=True)] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Train as much as fits into so many minutes.", show_default=False)
+    ] = None,
+    fast: Annotated[bool, typer.Option("--fast", help="A smaller model, fewer epochs.")] = False,
+    best: Annotated[bool, typer.Option("--best", help="A wider model, more epochs.")] = False,
+    split: Annotated[
+        Literal["facts", "entities"] | None,
+        typer.Option(
+            help="What of one graph is held out: facts, as by default, or half of its entities.",
+            show_default=False,
+        ),
+    ] = None,
+    refit: Annotated[
+        bool | None,
+        typer.Option(
+            "--refit/--no-refit",
+            help="Once evaluated, fit the model on all facts of one graph, as by default, or not.",
+            show_default=False,
+        ),
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="At the most.", show_default=False)] = None,
+    lr: Annotated[float | None, typer.Option("--lr", help="Learning rate.", show_default=False)] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Queries a step.", show_default=False)] = None,
     assign: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting, as key=value: train.lr=0.01.")
+        list[str] | None, typer.Option("--set", help="Any other setting, as key=value: model.dim=64.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the weights and of the order of queries.")] = 0,
     output: Annotated[
@@ -75,33 +120,110 @@ def train(
     track: TrackOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Train a model, select it on validation queries, evaluate it once, and leave a run folder."""
+    """Train a model, select it on validation queries, evaluate it once, fit it on all facts, and leave a run folder."""
+    from contextpool.errors import ConfigError
     from contextpool.experiment import run_recipe
     from contextpool.processes import joined
+    from contextpool.train.progress import shown_progress
 
-    recipe, chosen = _recipe(what, model, preset or context, assign or []), chosen_device(device)
-    folder = output or _default_folder(recipe, seed)
+    section = _section(fast, best)
+    _check_budget(minutes, epochs)
+    own = {"train.epochs": epochs, "train.lr": lr, "train.batch_size": batch_size, "train.refit": refit}
+    values = {key: value for key, value in own.items() if value is not None}
+    values |= dict(parse_assignment(text) for text in assign or [])
+    recipe = _recipe(what, model, preset or context, values, section, start)
+    chosen = chosen_device(device)
+    if recipe.mixture is not None and minutes is not None:
+        raise ConfigError(
+            "--minutes is for a dataset; a mixture of graphs has a number of steps (--set mixture.steps=2000), and can "
+            "be cut off at any of them and resumed."
+        )
+    recipe = _as_asked(recipe, split, refit)
+    usual = (
+        model is None
+        and start is None
+        and minutes is None
+        and section is None
+        and context is None
+        and not preset
+    )
+    otherwise = _as_asked(_otherwise(what, values), split, refit) if usual and _is_own(what, values) else None
+    folder = output or _default_folder(recipe, seed, what)
     if launched(nproc, chosen):
         return
-    with joined(chosen) as (processes, own_device):
-        with training_bar() if processes.is_first else nullcontext() as progress:
+    with joined(chosen) as (processes, own_device), stopped_in_order(folder, processes.is_first):
+        data = processes.agreed(lambda: _split_source(recipe.dataset, told=processes.is_first))
+        if processes.is_first:
+            _tell_start(recipe)
+        with shown_progress() if processes.is_first else nullcontext() as progress:
             predictor = run_recipe(
                 recipe,
-                processes.agreed(lambda: _split_source(recipe.dataset, told=processes.is_first)),
+                data,
                 seed=seed,
                 output=folder,
                 device=own_device,
+                minutes=minutes,
+                evaluated=True,
                 overwrite=overwrite,
+                otherwise=otherwise,
                 progress=progress,
+                tell=note if processes.is_first else _silent,
                 track=track,
             )
-        if processes.is_first:
-            note(f"wrote {folder}")
-        report_run(predictor, recipe.dataset, folder, as_json)
+        if recipe.mixture is None:
+            report_run(predictor, data or recipe.dataset, folder, as_json)
+        elif processes.is_first:
+            report_pretraining(folder, as_json)
+
+
+def _silent(_: str) -> None:
+    """Of several processes the first tells."""
+
+
+def _section(fast: bool, best: bool) -> str | None:
+    from contextpool.errors import ConfigError
+
+    if fast and best:
+        raise ConfigError("--fast and --best cannot both be wanted. Give one of them, or neither.")
+    return "fast" if fast else "best" if best else None
+
+
+def _check_budget(minutes: float | None, epochs: int | None) -> None:
+    from contextpool.errors import ConfigError
+
+    if minutes is not None and epochs is not None:
+        raise ConfigError("--minutes chooses the epochs; give --minutes or --epochs.")
+    if minutes is not None and not minutes > 0:
+        raise ConfigError(f"--minutes is {minutes:g}; it has to be positive.")
+
+
+def _as_asked(recipe: Recipe, split: str | None, refit: bool | None) -> Recipe:
+    """One graph is split as asked, and fitted on as a whole in the end unless that is not wanted."""
+    from contextpool.errors import ConfigError
+    from contextpool.triples.catalog import is_named
+    from contextpool.triples.sources.address import find_address, with_options
+
+    one_graph = not is_named(recipe.dataset) and find_address(recipe.dataset) is not None
+    if not one_graph and (split or refit):
+        raise ConfigError(
+            f"--{'split' if split else 'refit'} is for one graph, and {recipe.dataset} comes in parts. Leave it out."
+        )
+    if split:
+        recipe = replace(recipe, dataset=with_options(recipe.dataset, {"split": split}))
+    whole = one_graph if refit is None else refit
+    return replace(recipe, train=replace(recipe.train, refit=whole))
 
 
 def resume(
     run: Annotated[Path, typer.Argument(help="The run folder.", metavar="RUN")],
+    dataset: Annotated[
+        str | None,
+        typer.Argument(
+            help="What it was begun on, where that is no name of the catalog: the dataset, or the recipe of graphs.",
+            metavar="[DATASET|RECIPE]",
+            show_default=False,
+        ),
+    ] = None,
     device: DeviceOption = "auto",
     nproc: NprocOption = None,
     track: TrackOption = None,
@@ -109,17 +231,23 @@ def resume(
 ) -> None:
     """Go on with a run that was cut off, to the same result; with another number of processes, if you like."""
     from contextpool import experiment
+    from contextpool.pretraining import Mixture
     from contextpool.processes import joined
+    from contextpool.train.progress import shown_progress
     from contextpool.train.run_folder import RunFolder
 
     chosen = chosen_device(device)
     if launched(nproc, chosen):
         return
-    with joined(chosen) as (processes, own_device):
-        with training_bar() if processes.is_first else nullcontext() as progress:
-            predictor = experiment.resume(run, device=own_device, progress=progress, track=track)
-        dataset = processes.from_first(lambda: str(RunFolder.open(run).config["recipe"]["dataset"]))
-        report_run(predictor, dataset, run, as_json)
+    with joined(chosen) as (processes, own_device), stopped_in_order(run, processes.is_first):
+        with shown_progress() if processes.is_first else nullcontext() as progress:
+            config = processes.from_first(lambda: RunFolder.open(run).config)
+            data = processes.agreed(lambda: experiment.data_of(config, run, dataset))
+            predictor = experiment.resume(run, data, device=own_device, progress=progress, track=track)
+        if not isinstance(data, Mixture):
+            report_run(predictor, data, run, as_json)
+        elif processes.is_first:
+            report_pretraining(run, as_json)
 
 
 def chosen_device(name: str) -> str:
@@ -138,21 +266,88 @@ def chosen_device(name: str) -> str:
         raise ConfigError(f"--device is {name!r}; it is auto, cpu or cuda.") from None
 
 
-def _recipe(what: str, model: str | None, context: bool | str | None, assign: list[str]) -> Recipe:
-    from contextpool.recipe import Recipe, read_recipe, shipped_recipe
-    from contextpool.triples.sources.address import find_address
+def _recipe(
+    what: str,
+    model: str | None,
+    context: bool | str | None,
+    values: dict[str, Any],
+    section: str | None = None,
+    start: str | None = None,
+) -> Recipe:
+    from contextpool.pretraining import recipe_of_start, started_recipe
+    from contextpool.recipe import read_recipe
 
+    given = None if start in (None, SCRATCH) else start
     if what.endswith(".toml"):
         recipe = read_recipe(what)
+        if model is not None and model != recipe.model:
+            recipe = replace(recipe, model=model, settings={})
     else:
-        shipped = None if find_address(what) else shipped_recipe(what, model or "nbfnet", context is True)
-        recipe = shipped or Recipe(what)
-    values: dict[str, Any] = {}
-    if model is not None and model != recipe.model:
-        recipe = Recipe(recipe.dataset, model, {}, recipe.context, recipe.train)
+        model = model or ("nbfnet" if given is None else recipe_of_start(given).model)
+        recipe, context = _default_recipe(what, model, context, section)
+    if start == SCRATCH:
+        recipe = replace(recipe, start=None)
+    elif given or recipe.start:
+        kept = isinstance(context, str) or context is False
+        recipe = started_recipe(recipe, given or str(recipe.start), keep_context=kept)
     if isinstance(context, str) or (context is not None and context != (recipe.context is not None)):
-        values["context"] = context
-    return recipe.with_values(values | dict(parse_assignment(text) for text in assign))
+        values = {"context": context, **values}
+    return recipe.with_values(values)
+
+
+def _default_recipe(
+    what: str, model: str, context: bool | str | None, section: str | None
+) -> tuple[Recipe, bool | str]:
+    """What the package ships for the dataset, or for any graph; with context, unless the model takes none."""
+    from contextpool.errors import ConfigError
+    from contextpool.models.registry import model_class
+    from contextpool.recipe import Recipe, shipped_recipe
+    from contextpool.triples.sources.address import find_address
+
+    chosen = model_class(model).takes_context if context is None else context
+    recipe = None
+    if section is None and not find_address(what):
+        recipe = shipped_recipe(what, model, chosen is True)
+    recipe = recipe or shipped_recipe(what, model, chosen is True, section or "own")
+    if recipe is None and section is not None:
+        raise ConfigError(
+            f"--{section} is for nbfnet; of {model} there is one recipe. Leave it out, or use --set."
+        )
+    return recipe or Recipe(what, model), chosen
+
+
+def _is_own(what: str, values: Mapping[str, Any]) -> bool:
+    """Whether it is nobody's benchmark, and no recipe or setting asks for a certain model."""
+    from contextpool.triples.catalog import is_named
+
+    return (
+        not what.endswith(".toml") and not is_named(what) and all(key.startswith("train.") for key in values)
+    )
+
+
+def _otherwise(what: str, values: Mapping[str, Any]) -> Recipe:
+    """What is trained where the model in the package, as it is, validates better than one from scratch."""
+    from contextpool.interop.hub import SHIPPED
+    from contextpool.pretraining import started_recipe
+    from contextpool.recipe import shipped_recipe
+
+    recipe = shipped_recipe(what, "anygraph", True, "own")
+    assert recipe is not None, "it is in the package"
+    return started_recipe(recipe, SHIPPED).with_values(values)
+
+
+def _tell_start(recipe: Recipe) -> None:
+    """What training starts from, and whether that knows the family of a benchmark already."""
+    from contextpool.pretraining import seen_by_start
+
+    if recipe.start is None:
+        return
+    note(f"starts from {recipe.start}, whose own weights are kept where no epoch validates better")
+    if seen := seen_by_start(recipe.start, recipe.dataset):
+        note(
+            f"{recipe.start} was trained on graphs of this family ({', '.join(seen)}): figures on it are not those of "
+            "a model that has never seen it. Use --from scratch for those."
+        )
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
@@ -168,9 +363,10 @@ def parse_assignment(text: str) -> tuple[str, Any]:
         return key.strip(), value
 
 
-def _default_folder(recipe: Recipe, seed: int) -> Path:
+def _default_folder(recipe: Recipe, seed: int, what: str = "mixture") -> Path:
     kind = f"{recipe.model.replace(':', '.')}{'+cp' if recipe.context else ''}"
-    return Path("runs") / _folder_name(recipe.dataset) / f"{kind}-seed{seed}"
+    name = _folder_name(recipe.dataset) if recipe.mixture is None else Path(what).stem
+    return Path("runs") / name / f"{kind}-seed{seed}"
 
 
 def _folder_name(dataset: str) -> str:
@@ -191,64 +387,76 @@ def _split_source(dataset: str, *, told: bool) -> Dataset | None:
     return load_dataset(dataset, tell=note if told else None)
 
 
-@contextmanager
-def training_bar() -> Iterator[Any]:
-    """A bar with epoch, loss, validation MRR and time left; on stderr, and gone when it is done."""
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn
-    from rich.progress import Progress as Bar
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"))
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("preparing", total=None, state="")
-
-        def update(progress: Progress) -> None:
-            mrr = "-" if progress.mrr is None else f"{progress.mrr:.3f}"
-            left = f"{int(progress.seconds_left) // 60}:{int(progress.seconds_left) % 60:02}"
-            bar.update(
-                task,
-                description=f"epoch {progress.epoch}/{progress.epochs}",
-                completed=progress.step,
-                total=progress.steps,
-                state="  ".join(
-                    filter(None, (progress.shown_loss, f"valid MRR {mrr}", f"at most {left} left"))
-                ),
-            )
-
-        yield update
-
-
-def report_run(predictor: Predictor, dataset: str, folder: Path, as_json: bool) -> None:
-    """Evaluate the selected model once and print it beside the reference scorers; the first process prints."""
+def report_run(predictor: Predictor, dataset: Dataset | str, folder: Path, as_json: bool) -> None:
+    """Print what the selected model was evaluated to, beside the reference scorers; the first process prints."""
+    from contextpool.evaluate.references import better_untrained, evaluation_figures
     from contextpool.experiment import compare_with_references
     from contextpool.processes import current
 
-    reports = compare_with_references(predictor, dataset)
+    figures = predictor.evaluation
+    if figures is None:  # a run that was begun from Python, without
+        figures = evaluation_figures(compare_with_references(predictor, dataset))
     if not current().is_first:
         return
+    name = dataset if isinstance(dataset, str) else dataset.name
     if as_json:
         print_json(
-            {"run": str(folder), "dataset": dataset, **{name: r.to_dict() for name, r in reports.items()}}
+            {"run": str(folder), "dataset": name, **figures}
+            | {"fitted_on_all": predictor.fitted_on is not None, "remark": better_untrained(figures)}
         )
     else:
-        print_reports(reports, f"{dataset}, P1")
+        print_figures(figures, f"{name}, P1")
+    if predictor.fitted_on is not None:
+        note("then fitted on all facts; the figures are those from before (--no-refit leaves that out)")
+    elif not isinstance(dataset, str) and dataset.whole is not None:
+        note("not fitted on what was held out (--refit)")
+    note(f"wrote {folder}")
 
 
-def print_reports(reports: dict[str, Any], title: str) -> None:
-    """One row a scorer; realistic ties, with what optimistic and pessimistic ones would say."""
+def report_pretraining(folder: Path, as_json: bool) -> None:
+    """Print what a pre-training came to: there is nothing to evaluate it on but other graphs."""
+    from contextpool.train.run_folder import RunFolder
+
+    metrics = RunFolder.open(folder).read_json("metrics.json")
+    told = {key: metrics[key] for key in ("steps", "loss", "seconds", "graphs")}
+    note(f"wrote {folder}")
+    if as_json:
+        print_json({"run": str(folder), **told})
+        return
+    columns = ("graph", "facts", "relations", "% of steps", "queries a step")
+    rows = [
+        (
+            graph["name"],
+            f"{graph['facts']:,}",
+            f"{graph['relations']:,}",
+            f"{100 * graph['share_of_steps']:.1f}",
+            f"{graph['queries_a_step']:,}",
+        )
+        for graph in told["graphs"]
+    ]
+    title = f"{told['steps']:,} steps in {told['seconds']:,.0f} s, loss {told['loss']:.3f}"
+    console().print(table(title, columns, rows))
+
+
+def print_figures(figures: Mapping[str, Mapping[str, Any]], title: str) -> None:
+    """One row a scorer, realistic ties beside optimistic and pessimistic ones; then what beats the model untrained."""
+    from contextpool.evaluate.references import better_untrained, untrained
+
     rows = [
         (
             name,
-            f"{report.mrr:.3f}",
-            f"{report.intervals['mrr'].low:.3f}-{report.intervals['mrr'].high:.3f}",
-            f"{report.hits[1]:.3f}",
-            f"{report.hits[3]:.3f}",
-            f"{report.hits[10]:.3f}",
-            f"{report.hits_at_10_of_50:.3f}",
-            f"{report.mr:.1f}",
-            f"{report.optimistic.mrr:.3f}/{report.pessimistic.mrr:.3f}",
+            f"{found['mrr']:.3f}",
+            "{:.3f}-{:.3f}".format(*found["intervals"]["mrr"]),
+            f"{found['hits@1']:.3f}",
+            f"{found['hits@3']:.3f}",
+            f"{found['hits@10']:.3f}",
+            f"{found['hits@10_50']:.3f}",
+            f"{found['mr']:.1f}",
+            f"{found['ties']['optimistic']['mrr']:.3f}/{found['ties']['pessimistic']['mrr']:.3f}",
         )
-        for name, report in reports.items()
+        for name, found in {"model": figures["model"], **untrained(figures)}.items()
     ]
     columns = ("scorer", "MRR", "95 %", "Hits@1", "Hits@3", "Hits@10", "Hits@10/50", "MR", "MRR opt./pess.")
-    console().print(table(f"{title}, {next(iter(reports.values())).num_queries:,} queries", columns, rows))
+    console().print(table(f"{title}, {figures['model']['num_queries']:,} queries", columns, rows))
+    if remark := better_untrained(figures):
+        console().print(remark)

@@ -1,23 +1,34 @@
-"""`contextpool predict`: the best answers to a question, or to a file of them, on any graph."""
+"""`contextpool ask`: the best answers to a question, or to a file of them, on any graph."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from contextpool.cli.inputs import LabelsOption, RunArgument, UnknownOption, load_graph, loaded_names
-from contextpool.cli.mine import GraphArgument
-from contextpool.cli.output import console, count_bar, note, print_json, table
-from contextpool.cli.train import DeviceOption, JsonOption, chosen_device
-from contextpool.errors import ConfigError, DataError
+from contextpool.cli.inputs import (
+    GraphArgument,
+    LabelsOption,
+    RunOption,
+    UnknownOption,
+    chosen_cap,
+    chosen_model,
+    listed,
+    load_graph,
+    loaded_names,
+    tell_calibration,
+    tell_left_out,
+)
+from contextpool.cli.output import console, count_bar, note, print_data, print_json, say, table
+from contextpool.cli.train import DeviceOption, JsonOption
+from contextpool.errors import ConfigError
 
 if TYPE_CHECKING:
-    from contextpool.graph.graph import Graph
-    from contextpool.predict import Predictor, Question
-    from contextpool.predict.answers import AnyAnswer
+    from contextpool.explain import Explanation
+    from contextpool.predict import Question
+    from contextpool.predict.answers import Answers, AnyAnswer
+    from contextpool.predict.asking import Asking
     from contextpool.predict.bulk import Bulk
 
 KindOption = Annotated[
@@ -26,17 +37,26 @@ KindOption = Annotated[
 ]
 
 
-def predict(
-    run: RunArgument,
+def ask(
     graph: GraphArgument,
     head: Annotated[str | None, typer.Option("--head", help="Ask (head, relation, ?).")] = None,
     relation: Annotated[str | None, typer.Option("--relation", "-r", help="The relation asked with.")] = None,
     tail: Annotated[
         str | None, typer.Option("--tail", help="Ask (?, relation, tail), or (head, ?, tail).")
     ] = None,
+    run: RunOption = None,
     k: Annotated[int, typer.Option("-k", help="How many answers.")] = 10,
+    min_probability: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="From which on an answer is worth a bet.")
+    ] = 0.2,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="List the best also where none of them is worth a bet.")
+    ] = False,
     known: Annotated[
         bool, typer.Option("--known", help="Also answers that the graph already holds, marked.")
+    ] = False,
+    explained: Annotated[
+        bool, typer.Option("--explain", help="Also the evidence for the best answer.")
     ] = False,
     candidates: Annotated[
         Path | None, typer.Option("--candidates", help="A file of entities, one a line: answer only these.")
@@ -50,7 +70,8 @@ def predict(
         Path | None, typer.Option("--questions", help="A file of questions: .tsv, .jsonl or .parquet.")
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Ask (head, relation, ?) for every pair that occurs in the graph.")
+        bool,
+        typer.Option("--every-pair", help="Ask (head, relation, ?) for every pair that occurs in the graph."),
     ] = False,
     cap: Annotated[
         int | None,
@@ -63,7 +84,9 @@ def predict(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", help="With --questions or --all: the folder of the answers; can be resumed."
+            "--output",
+            "-o",
+            help="With --questions or --every-pair: the folder of the answers; can be resumed.",
         ),
     ] = None,
     kind: KindOption = None,
@@ -77,26 +100,34 @@ def predict(
 ) -> None:
     """Rank every entity of a graph as the answer to (head, relation, ?) or (?, relation, tail), or every relation.
 
-    With --questions a whole file is answered, with --all every (head, relation) of the graph; an interrupted call
-    goes on where it stopped.
+    With --questions a whole file is answered, with --every-pair every (head, relation) of the graph; an interrupted
+    call goes on where it stopped.
     """
-    from contextpool.experiment import load
     from contextpool.predict.answers import Selection
     from contextpool.predict.bulk import Bulk, BulkSettings
     from contextpool.predict.files import kind_of
 
     question = _question(head, relation, tail, questions, everything)
-    selection = Selection.of(k, known, _listed(candidates), having)
-    predictor = load(run, device=chosen_device(device))
+    selection = Selection.of(k, known, listed(candidates), having)
+    predictor = chosen_model(run, device)
     loaded, names = load_graph(graph, part="inference"), loaded_names(labels)
-    most = _cap(cap, loaded)
+    most = chosen_cap(cap, loaded)
     settings = BulkSettings(
         kind or (kind_of(questions) if questions else "jsonl"), on_unknown, batch_size, shard_size, most
     )
-    _tell_left_out(predictor, loaded, on_unknown)
+    tell_left_out(predictor, loaded, on_unknown)
     if question is not None:
         asking = predictor.asking(loaded, names, on_unknown=on_unknown, cap=most)
-        _print_answers(question, next(asking.stream([question], selection)), as_json)
+        answers = next(asking.stream([question], selection))
+        why = _evidence(asking, answers) if explained else None
+        if as_json:
+            told = {} if why is None else {"explanation": why.to_dict()}
+            print_json(answers.to_dict() | {"bet": answers.bet(min_probability)} | told)
+        else:
+            _print_answers(question, answers, min_probability, show_all)
+            if why is not None:
+                say(f"\n{why.text()}")
+        tell_calibration(predictor, loaded)
         return
     bulk = Bulk(predictor, loaded, selection, settings, names)
     if output is None:
@@ -105,14 +136,17 @@ def predict(
         _write_shards(bulk, questions, output, overwrite, as_json)
 
 
-def _cap(cap: int | None, graph: Graph) -> int | None:
-    """What was asked for, and on a mapped graph something in any case."""
-    from contextpool.graph.mapped import MappedGraph
-    from contextpool.predict.frontier import DEFAULT_CAP
-
-    if cap is None:
-        return DEFAULT_CAP if isinstance(graph, MappedGraph) else None
-    return cap or None
+def _evidence(asking: Asking, answers: Answers[AnyAnswer]) -> Explanation | None:
+    """For the first answer that the graph does not hold; None where there is none."""
+    if asking.frontier is not None:
+        raise ConfigError("--explain looks at the whole graph; leave out --cap, and ask a file of the graph.")
+    new = next((answer for answer in answers if not answer.known), None)
+    if new is None:
+        return None
+    fact = {**answers.question.to_dict(), answers.question.asked: new.label}
+    resolver = asking.resolver()
+    ids = resolver.entity(fact["head"]), resolver.relation(fact["relation"]), resolver.entity(fact["tail"])
+    return asking.explain(ids, "head" if answers.question.asked == "head" else "tail")
 
 
 def _question(
@@ -123,50 +157,44 @@ def _question(
 
     if questions is not None and everything:
         raise ConfigError(
-            "--questions is a file of questions, and --all asks the graph's own; give one of them."
+            "--questions is a file of questions, and --every-pair asks the graph's own; give one of them."
         )
     if questions is None and not everything:
         return Question(head, relation, tail)
     if (head, relation, tail) != (None, None, None):
-        given = "--all asks every pair" if everything else "--questions is a file of questions"
+        given = "--every-pair asks them all" if everything else "--questions is a file of questions"
         raise ConfigError(f"{given}; leave out --head, --relation and --tail.")
     return None
 
 
-def _listed(path: Path | None) -> list[str] | None:
-    """The lines of a file of labels."""
-    from contextpool.triples.files import numbered_lines
-
-    if path is None:
-        return None
-    lines = [text for _, text in numbered_lines(path) if text]
-    if not lines:
-        raise DataError(f"{path}: the file names no candidates. Expected one entity a line.")
-    return lines
-
-
-def _tell_left_out(predictor: Predictor, graph: Graph, on_unknown: Literal["error", "skip"]) -> None:
-    _, left_out = predictor.prepared(graph, on_unknown=on_unknown)
-    if left_out:
-        note(
-            f"left out {left_out:,} of {graph.num_triples:,} facts: their relations are unknown to the model"
-        )
-
-
-def _print_answers(question: Question, answers: list[AnyAnswer], as_json: bool) -> None:
-    if as_json:
-        print_json([answer.to_dict() for answer in answers])
+def _print_answers(question: Question, answers: Answers[AnyAnswer], least: float, show_all: bool) -> None:
+    """What the graph already holds in a line of its own; then answers, or that none is worth a bet."""
+    out, lines = console(), answers.lines(least)
+    hidden = answers.bet(least) is False and not show_all
+    if hidden and len(answers):
+        lines[-1] += "; --all lists them"
+    out.print(str(question), markup=False, style="bold", soft_wrap=True)
+    for line in lines:
+        out.print(line, markup=False, soft_wrap=True)
+    listed = [answer for answer in answers if answer.known or not hidden]
+    if not listed:
         return
-    named = any(answer.name for answer in answers)
-    columns = ("", "answer", *(["name"] if named else []), "score", "probability", "")
-    rows = [_row(number, answer, named) for number, answer in enumerate(answers, start=1)]
-    console().print(table(str(question), columns, rows, numbers_from=3 if named else 2))
+    columns = ("", "answer", "name", "probability", "share", "score", "")
+    rows = [_row(number, answer) for number, answer in enumerate(listed, start=1)]
+    optional = (columns.index("name"), len(columns) - 1)
+    kept = [
+        place for place in range(len(columns)) if place not in optional or any(row[place] for row in rows)
+    ]
+    shown = [[row[place] for place in kept] for row in rows]
+    numbers_from = kept.index(columns.index("probability"))
+    out.print(table("", [columns[place] for place in kept], shown, numbers_from=numbers_from))
 
 
-def _row(number: int, answer: AnyAnswer, named: bool) -> list[Any]:
-    chance = "-" if answer.probability is None else f"{answer.probability:.1%}"
-    name = [answer.name or ""] if named else []
-    return [number, answer.label, *name, f"{answer.score:.3f}", chance, "known" if answer.known else ""]
+def _row(number: int, answer: AnyAnswer) -> list[object]:
+    from contextpool.predict.answers import percent
+
+    figures = percent(answer.probability), percent(answer.share), f"{answer.score:.2f}"
+    return [number, answer.label, answer.name or "", *figures, "known" if answer.known else ""]
 
 
 def _print_stream(bulk: Bulk, questions: Path | None) -> None:
@@ -176,7 +204,9 @@ def _print_stream(bulk: Bulk, questions: Path | None) -> None:
     if bulk.settings.kind == "parquet":
         raise ConfigError("Parquet goes into files: name a folder with --output, or choose another --format.")
     for answered in bulk.stream(questions):
-        sys.stdout.write(encoded([answered], bulk.settings.kind).decode("utf-8"))
+        print_data(
+            encoded([answered], bulk.settings.kind).decode("utf-8"), is_json=bulk.settings.kind == "jsonl"
+        )
 
 
 def _write_shards(bulk: Bulk, questions: Path | None, output: Path, overwrite: bool, as_json: bool) -> None:
