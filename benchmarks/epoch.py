@@ -18,6 +18,7 @@ from contextpool.graph.graph import Graph
 from contextpool.models.nbfnet import NBFNet, NBFNetConfig
 from contextpool.models.redgnn import REDGNN, REDGNNConfig
 from contextpool.train.config import TrainConfig
+from contextpool.train.course import EveryQuery
 from contextpool.train.loop import Trainer
 from contextpool.train.queries import TrainingQueries
 
@@ -53,7 +54,7 @@ def published_way(options: argparse.Namespace) -> None:
     model = REDGNN(graph.num_relations, REDGNNConfig(**settings), context).to(options.device)
     queries = TrainingQueries.of(data.with_queries("valid").training_queries, graph, data.training_filter)
     builder = model.builder(graph, context, Statistics.of(graph))
-    trainer = Trainer(model, queries, builder, config, lambda _: 0.0)
+    trainer = Trainer(model, EveryQuery(queries, builder, config), config, lambda _: 0.0)
     trainer.take_steps(trainer.steps_per_epoch)
     times = []
     for _ in range(5):
@@ -83,7 +84,8 @@ def full_graphs(options: argparse.Namespace) -> None:
         for kind, context in (("plain", None), ("context", PRESETS["paper"])):
             model = NBFNet.for_graph(graph, NBFNetConfig(), context).to(options.device)
             builder = model.builder(graph, context, Statistics.of(graph) if context else None)
-            trainer = Trainer(model, queries, builder, TrainConfig(batch_size=64), lambda _: 0.0)
+            config = TrainConfig(batch_size=64)
+            trainer = Trainer(model, EveryQuery(queries, builder, config), config, lambda _: 0.0)
             trainer.take_steps(20)
             synchronize(options.device)
             start = time.perf_counter()

@@ -20,6 +20,7 @@ from contextpool.experiment import Experiment
 from contextpool.processes import Processes
 from contextpool.recipe import Recipe
 from contextpool.train.config import TrainConfig
+from contextpool.train.course import EveryQuery
 from contextpool.train.loop import Trainer
 from contextpool.train.queries import TrainingQueries
 from contextpool.triples.catalog import load_dataset
@@ -38,7 +39,8 @@ def take_steps(rank: int, size: int, port: int, options: argparse.Namespace) -> 
     made = Experiment(recipe, load_dataset(options.dataset), 0, "cpu")
     queries = TrainingQueries.of(made.dataset.training_queries, made.graph, made.dataset.training_filter)
     builder = made.model.builder(made.graph, recipe.context, made.statistics)
-    trainer = Trainer(made.model, queries, builder, config, lambda _: 0.0, processes=Processes(rank, size))
+    course = EveryQuery(queries, builder, config)
+    trainer = Trainer(made.model, course, config, lambda _: 0.0, processes=Processes(rank, size))
     trainer.take_steps(WARM_UP)
     began, worked = time.perf_counter(), time.process_time()
     trainer.take_steps(options.steps)

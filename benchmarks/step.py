@@ -31,6 +31,7 @@ from contextpool.models.nbfnet import NBFNet, NBFNetConfig
 from contextpool.models.redgnn import REDGNN, REDGNNConfig
 from contextpool.pool.propagation import Propagation
 from contextpool.train.config import TrainConfig
+from contextpool.train.course import EveryQuery
 from contextpool.train.graphed import STEPS_BEFORE
 from contextpool.train.loop import Trainer
 from contextpool.train.queries import TrainingQueries
@@ -117,12 +118,12 @@ def trainer_of(
     builder = model.builder(graph, context, Statistics.of(graph) if context else None)
     torch.use_deterministic_algorithms(options.deterministic)
     config = TrainConfig(batch_size=batch)
-    return Trainer(model.to(graph.device), queries, builder, config, lambda _: 0.0)
+    return Trainer(model.to(graph.device), EveryQuery(queries, builder, config), config, lambda _: 0.0)
 
 
 def measured(trainer: Trainer, steps: int, warm_up: int) -> dict[str, float]:
     """Peak memory is of what was allocated at once, recording the step included; reserved is what the process holds."""
-    device = trainer.builder.graph.device
+    device = trainer.device
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     trainer.take_steps(warm_up)
@@ -138,8 +139,9 @@ def measured(trainer: Trainer, steps: int, warm_up: int) -> dict[str, float]:
 
 def bytes_of(trainer: Trainer, dim: int, num_streams: int, reductions: int) -> tuple[float, float]:
     """Of a step's aggregation, forward and backward: the fewest, and with every gather counted."""
-    batch = trainer.queries.batch(torch.arange(min(trainer.config.batch_size, len(trainer.queries))))
-    walk = trainer.builder.build(batch.head, batch.relation, batch.hidden_edge).propagation
+    (graph,) = trainer.course.graphs
+    batch = graph.queries.batch(torch.arange(min(trainer.config.batch_size, len(graph.queries))))
+    walk = graph.builder.build(batch.head, batch.relation, batch.hidden_edge).propagation
     return fewest_bytes(walk, dim, num_streams, reductions), gathered_bytes(walk, dim, num_streams)
 
 

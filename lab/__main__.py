@@ -193,14 +193,14 @@ def _watcher(bars: TrainingBars) -> Watcher:
 
 def _again(what: str, results: Path, device: str, commit: str | None, as_json: bool) -> None:
     """One line's training again, beside the line."""
-    from contextpool.cli.train import training_bar
+    from contextpool.train.progress import shown_progress
     from lab.jobs import read_lines
     from lab.recipes import Key
     from lab.run import Watcher, find_line, run_again
 
     old, path = find_line(what, results)
     where = f"{path}: {Key.of(old)}"
-    with training_bar() as progress:
+    with shown_progress() as progress:
         watcher = Watcher(note=note, progress=lambda cell, told: progress(told))
         compared = run_again(old, read_lines(path), device=device, commit=commit, watcher=watcher)
     if as_json:

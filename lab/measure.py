@@ -52,16 +52,17 @@ class QuerySlices:
     @classmethod
     def of(cls, dataset: Dataset, queries: Triples) -> QuerySlices:
         """For queries over the inference graph; relations are supported by the training graph."""
-        return cls(_distance(dataset.inference_graph, queries), _support(dataset.training_graph, queries))
+        distance = distance_places(dataset.inference_graph, queries)
+        return cls(distance, support_places(dataset.training_graph, queries))
 
     def by_distance(self, report: EvaluationReport) -> Sums:
-        return _sums(report, self.distance, DISTANCES)
+        return sums_by_bucket(report, np.tile(self.distance, 2), DISTANCES)
 
     def by_support(self, report: EvaluationReport) -> Sums:
-        return _sums(report, self.support, SUPPORTS)
+        return sums_by_bucket(report, np.tile(self.support, 2), SUPPORTS)
 
 
-def _distance(graph: Triples, queries: Triples) -> Places:
+def distance_places(graph: Triples, queries: Triples) -> Places:
     """[T] place in `DISTANCES`. O(edges * T / 64) time a hop."""
     head, tail = queries.ids[:, 0].astype(np.int64), queries.ids[:, 2].astype(np.int64)
     links = undirected_links(graph)
@@ -71,16 +72,16 @@ def _distance(graph: Triples, queries: Triples) -> Places:
     return np.where(apart, len(DISTANCES) - 1, hops)
 
 
-def _support(graph: Triples, queries: Triples) -> Places:
+def support_places(graph: Triples, queries: Triples) -> Places:
     """[T] place in `SUPPORTS`; both have the same relations."""
     facts = np.bincount(graph.ids[:, 1], minlength=len(graph.relations))  # [R]
     return np.digitize(facts[queries.ids[:, 1]], [1, 10, 100, 1000]).astype(np.int64)
 
 
-def _sums(report: EvaluationReport, place: Places, names: tuple[str, ...]) -> Sums:
-    both = np.tile(place, 2)  # [2T] a triple is asked in both directions
-    sums = np.bincount(both, 1 / report.ranks, len(names))
-    counts = np.bincount(both, minlength=len(names))
+def sums_by_bucket(report: EvaluationReport, place: Places, names: tuple[str, ...]) -> Sums:
+    """Reciprocal ranks by the bucket of each rank: `place` [2T] in `names`."""
+    sums = np.bincount(place, 1 / report.ranks, len(names))
+    counts = np.bincount(place, minlength=len(names))
     return {
         name: {"sum": float(sums[bucket]), "count": int(counts[bucket])}
         for bucket, name in enumerate(names)

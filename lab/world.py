@@ -117,7 +117,7 @@ def of_relations(predictor: Predictor, data: Dataset, top: int = 3) -> tuple[Rel
     ):
         others = truth[head, tail] - {relation}  # as filtered ranks do, other true answers are left out
         counted = [answer for answer in answers if answer.label not in others]
-        probability += [answer.probability for answer in counted]
+        probability += [answer.share for answer in counted]  # given that some relation holds, as here
         hit += [float(answer.label == relation) for answer in counted]
         first.append(bool(counted) and counted[0].label == relation)
     return binned(np.array(probability, dtype=float), np.array(hit)), float(np.mean(first))

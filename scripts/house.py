@@ -134,7 +134,14 @@ def tsv_to_gradient(trace: Trace, folder: Path) -> None:
 def predict_to_table(trace: Trace, folder: Path) -> None:
     with trace.during():
         command(
-            "predict", str(folder / "run"), str(folder / "new.tsv"), "--head", HEAD, "--relation", RELATION
+            "ask",
+            str(folder / "new.tsv"),
+            "--run",
+            str(folder / "run"),
+            "--head",
+            HEAD,
+            "--relation",
+            RELATION,
         )
 
 
@@ -145,7 +152,7 @@ def request_to_json(trace: Trace, folder: Path) -> None:
         port = probe.getsockname()[1]
     asking = threading.Thread(target=_ask_over_http, args=(trace, port))
     asking.start()
-    command("serve", str(folder / "run"), "--graph", str(folder / "new.tsv"), "--port", str(port))
+    command("serve", str(folder / "new.tsv"), "--run", str(folder / "run"), "--port", str(port))
     asking.join()
 
 

@@ -1,0 +1,218 @@
+"""Ask a model about graphs whose family it was not trained on: the inference sides of GraIL, the pool's `msg` graphs.
+
+    python -m lab.zeroshot RUN --graphs grail/nell --out results/anygraph/zeroshot.jsonl
+    python -m lab.zeroshot walk --graphs grail pool     walk mass times candidate relevance, nothing trained
+    python -m lab.zeroshot table results/anygraph/zeroshot.jsonl
+
+RUN is a run folder, a checkpoint of `lab.anygraph`, or `shipped`. Figures of a graph whose family is in `--trained-on`
+are marked as not clean. P1 asks valid and test, P2 test alone; both are given with realistic and with pessimistic ties.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from contextpool.context.config import NO_CONTEXT
+from contextpool.context.counts import Statistics
+from contextpool.evaluate.report import EvaluationReport
+from contextpool.experiment import evaluate, load, machine
+from contextpool.graph.graph import Graph
+from contextpool.models.walk import Walk
+from contextpool.predict import Predictor
+from contextpool.triples.catalog import data_folders, load_dataset
+from contextpool.triples.dataset import Dataset
+from contextpool.triples.store import Triples
+from lab.anygraph import HELD_BACK, read_part
+from lab.measure import DISTANCES, SUPPORTS, distance_places, sums_by_bucket, support_places
+from lab.ship import ship
+
+HALF_LINKS = ("answer and asked", "answer only", "asked only", "neither")
+"""Where the relation is already seen: at the answer in its place, at the entity that is asked about in its own."""
+FAMILY_OF = {
+    "fb237": "Freebase", "WN18RR": "WordNet", "nell": "NELL", "codex": "Wikidata", "wikitopics": "Wikidata",
+    "pediatypes-db2wd": "Wikidata", "pediatypes": "DBpedia", "kinships": "small", "nations": "small", "umls": "small",
+}  # fmt: skip
+"""The family of a graph, by the beginning of its name; the longest that fits."""
+
+
+def family_of(name: str) -> str:
+    """Of grail/NAME or pool/NAME, /msg or not. The two graphs of pediatypes-db2wd are of two families."""
+    short = name.partition("/")[2] or name
+    if short.startswith("pediatypes-db2wd") and not short.endswith("/msg"):
+        return "DBpedia"
+    fitting = [start for start in FAMILY_OF if short.startswith(start)]
+    return FAMILY_OF[max(fitting, key=len)] if fitting else short
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A graph and what is asked of it."""
+
+    name: str
+    dataset: Dataset
+    """`dataset.inference_graph` is walked on; P1 and P2 are its own."""
+
+    @classmethod
+    def read(cls, data: Path, name: str) -> Asked:
+        """grail/nell_v1 is its inference graph, pool/NAME its `msg` graph, or `train` where there is no other."""
+        if name.startswith("grail/"):
+            return cls(name, load_dataset(name))
+        first = "msg" if any((data / name).glob("msg.txt*")) else "train"
+        parts = read_part(data / name, first), read_part(data / name, "test")
+        return cls(name, Dataset.of_queries(*parts, parts[1], name))
+
+
+def half_links(graph: Triples, queries: Triples) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """[2T] place in `HALF_LINKS`: tail queries, then head queries."""
+    relations = len(graph.relations)
+    head, relation, tail = (graph.ids[:, column].astype(np.int64) for column in range(3))
+    has_as_head, has_as_tail = np.unique(head * relations + relation), np.unique(tail * relations + relation)
+    first, kind, last = (queries.ids[:, column].astype(np.int64) for column in range(3))
+    head_seen = np.isin(first * relations + kind, has_as_head)  # [T]
+    tail_seen = np.isin(last * relations + kind, has_as_tail)
+    answer = np.concatenate([tail_seen, head_seen])
+    asked = np.concatenate([head_seen, tail_seen])
+    places: np.ndarray[Any, np.dtype[np.int64]] = 2 * (~answer).astype(np.int64) + (~asked)
+    return places
+
+
+def line_of(asked: Asked, report: EvaluationReport) -> dict[str, Any]:
+    """All figures of one graph."""
+    data, queries = asked.dataset, report.queries
+    second = report.restricted_to(data.evaluation_queries("P2"))
+    both = {"P1": report, "P2": second}
+    return {
+        "graph": asked.name,
+        "family": family_of(asked.name if asked.name.startswith("grail/") else f"{asked.name}/msg"),
+        "facts": len(data.inference_graph),
+        "ranks": report.num_queries,
+        "seconds": round(report.seconds or 0.0, 1),
+        **{
+            f"{protocol} {ties}": {
+                key: round(value, 4)
+                for key, value in one.under(ties).to_dict().items()
+                if key in ("mrr", "hits@1", "hits@10")
+            }
+            for protocol, one in both.items()
+            for ties in ("realistic", "pessimistic")
+        },
+        "by_half_link": sums_by_bucket(report, half_links(data.inference_graph, queries), HALF_LINKS),
+        "by_distance": sums_by_bucket(
+            report, np.tile(distance_places(data.inference_graph, queries), 2), DISTANCES
+        ),
+        "by_support": sums_by_bucket(
+            report, np.tile(support_places(data.inference_graph, queries), 2), SUPPORTS
+        ),
+    }
+
+
+def walk_predictor(dataset: Dataset) -> Predictor:
+    """The walk with candidate relevance, with counts of the graph that is asked about alone."""
+    graph = Graph.from_triples(dataset.inference_graph)
+    context = replace(NO_CONTEXT, arrive=True)
+    model = Walk(graph.num_relations, None, context)
+    return Predictor(model, graph.relation_vocabulary, context, Statistics.of(graph), use_statistics="train")
+
+
+def names_in(data: Path, wanted: Iterable[str]) -> Iterator[str]:
+    """Graphs whose name begins with one of those wanted; never one that is held back, unless it is named in full."""
+    grail = sorted(f"grail/{path.name.removesuffix('_ind')}" for path in (data / "grail").glob("*_ind"))
+    pool = sorted(f"pool/{path.name}" for path in (data / "pool").glob("*") if path.is_dir())
+    for name in grail + pool:
+        if any(
+            name == one or (name.startswith(one) and name.partition("/")[2] not in HELD_BACK)
+            for one in wanted
+        ):
+            yield name
+
+
+def predictor_of(run: str) -> Predictor:
+    """Of a run folder, of a checkpoint, or the one of the package."""
+    if run == "shipped":
+        return load()
+    if Path(run).is_dir():
+        return load(run)
+    with tempfile.TemporaryDirectory() as folder:
+        ship([Path(run)], {}, Path(folder) / "run")
+        return load(Path(folder) / "run")
+
+
+def ask(options: argparse.Namespace) -> None:
+    """A line for each graph, as soon as it is known."""
+    for name in names_in(options.data, options.graphs):
+        asked = Asked.read(options.data, name)
+        began = time.perf_counter()
+        predictor = walk_predictor(asked.dataset) if options.run == "walk" else predictor_of(options.run)
+        report = evaluate(predictor, asked.dataset, batch_size=16)
+        told = {"model": options.name or options.run, "seed": options.seed, "trained_on": options.trained_on}
+        line = {**told, **line_of(asked, report), "commit": machine("cpu")["commit"]}
+        line["clean"] = line["family"] not in {family_of(one) for one in options.trained_on or ()}
+        line["total_seconds"] = round(time.perf_counter() - began, 1)
+        print(
+            json.dumps(
+                {key: line[key] for key in ("model", "graph", "clean", "P1 realistic", "P2 pessimistic")}
+            )
+        )
+        sys.stdout.flush()
+        if options.out is not None:
+            with options.out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+
+
+def table(lines: Sequence[dict[str, Any]], key: str = "P2 pessimistic") -> str:
+    """Graphs down, models across: MRR."""
+    models = list(dict.fromkeys(line["model"] for line in lines))
+    rows = ["| graph | " + " | ".join(models) + " |", "|---|" + "---:|" * len(models)]
+    for graph in dict.fromkeys(line["graph"] for line in lines):
+        cells = []
+        for model in models:
+            found = [line for line in lines if line["graph"] == graph and line["model"] == model]
+            mark = "" if not found or found[-1]["clean"] else "*"
+            cells.append(f"{found[-1][key]['mrr']:.3f}".lstrip("0") + mark if found else "")
+        rows.append(f"| {graph} | " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run", help="a run folder, a checkpoint, shipped, walk; or table")
+    parser.add_argument("lines", nargs="?", type=Path, help="of table: a file that --out made")
+    parser.add_argument(
+        "--graphs", nargs="+", default=["grail"], help="beginnings of names, such as grail/nell"
+    )
+    parser.add_argument(
+        "--data", type=Path, help="holds grail/ and pool/; default: where the benchmarks are found"
+    )
+    parser.add_argument(
+        "--trained-on", nargs="*", help="graphs that the run was trained on; decides what is clean"
+    )
+    parser.add_argument("--name", help="of the model, in the lines")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="a file that lines are appended to")
+    options = parser.parse_args()
+    if options.run == "table":
+        lines = [json.loads(line) for line in options.lines.read_text().splitlines()]
+        print(*(f"{key}\n\n{table(lines, key)}\n" for key in ("P1 realistic", "P2 pessimistic")), sep="\n")
+        return 0
+    if options.data is None:
+        options.data = next(
+            (folder for folder in data_folders() if (folder / "grail").is_dir()), Path("data")
+        )
+    ask(options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
