@@ -28,6 +28,7 @@ from world_model import world_run as world_run
 PAGES = ("lab/case-study", "explain", "ask", "scale", "serve")
 NOT_RUN = {
     "--engine spark": "needs Java and a cluster; tests/context/mining",
+    "check mine.tsv --top 20": "asks every fact of the graph; tests/cli/test_check.py",
 }
 ARGUMENTS = {"H": "Belarus", "R": "currency", "4": "2"}
 """What stands for something of the reader's, and fewer processes."""
@@ -77,6 +78,7 @@ def stage(folder: Path, world_run: Path) -> None:
     for name in ("mine.tsv", "triples.tsv", "more.tsv"):
         (folder / name).write_text("".join(lines), "utf-8")
     (folder / "gone.tsv").write_text("".join(lines[:10]), "utf-8")
+    (folder / "claims.tsv").write_text("".join(lines[:2]), "utf-8")
     (folder / "new.tsv").write_text("".join("new " + line for line in lines[:10]), "utf-8")
     (folder / "questions.tsv").write_text("Belarus\tcurrency\n", "utf-8")
     (folder / "names.tsv").write_text("Belarus\tRepublic of Belarus\n", "utf-8")

@@ -25,7 +25,7 @@ def test_options_of_the_page_exist(
         run(["serve", "--help"], capsys, monkeypatch).out + run(["demo", "--help"], capsys, monkeypatch).out
     )
     named = set(re.findall(r"(?<=[ `])--[a-z-]+", re.sub(r"(?m)^curl .*$", "", PAGE)))
-    assert {"--graph", "--model", "--token-file", "--serve"} <= named
+    assert {"--run", "--token-file", "--serve"} <= named
     assert {one for one in named if one not in known} == set()
 
 

@@ -37,7 +37,7 @@ def test_commands_and_options_exist(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = page_commands()
-    assert {command[0] for command in shown} >= {"mine", "train", "explain", "predict", "serve"}
+    assert {command[0] for command in shown} >= {"mine", "train", "explain", "ask", "serve"}
     for command in shown:
         verb = command[:1]
         known = run([*verb, "--help"], capsys, monkeypatch)
@@ -63,9 +63,11 @@ def test_the_steps_work_on_a_small_index(
     assert trained.code == 0, trained.err
     assert "most frequent answer" in trained.out
     question = ["--head", "python3-new3", "--relation", "recommends"]
-    assert run(["predict", "runs/debian", "debian-python", *question], capsys, monkeypatch).code == 0
+    assert run(["ask", "debian-python", "--run", "runs/debian", *question], capsys, monkeypatch).code == 0
     why = run(
-        ["explain", "runs/debian", "debian-python", *question, "--tail", "python3-new4"], capsys, monkeypatch
+        ["explain", "debian-python", "--run", "runs/debian", *question, "--tail", "python3-new4"],
+        capsys,
+        monkeypatch,
     )
     assert why.code == 0, why.err
     assert "because" in why.out or "rank" in why.out
