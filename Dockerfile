@@ -4,7 +4,7 @@
 #   docker run --rm -p 8000:8000 -e CONTEXTPOOL_TOKEN -v "$PWD/data:/data:ro" contextpool
 #
 # serves /data/run on /data/graph.tsv; other arguments of `contextpool serve` follow the image's name, such as
-# `contextpool hf://user/name --graph world`. With PIP_OPTIONS pip can be told where a CPU build of torch is found.
+# `contextpool world --run hf://user/name`. With PIP_OPTIONS pip can be told where a CPU build of torch is found.
 
 FROM python:3.11-slim AS build
 WORKDIR /build
@@ -27,4 +27,4 @@ EXPOSE 8000
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/health', timeout=4)"]
 ENTRYPOINT ["contextpool", "serve", "--host", "0.0.0.0", "--port", "8000"]
-CMD ["/data/run", "--graph", "/data/graph.tsv"]
+CMD ["/data/graph.tsv", "--run", "/data/run"]

@@ -96,6 +96,14 @@ def test_the_wheel_holds_what_it_needs_and_no_more(wheel: Path) -> None:
     )  # nothing of the laboratory
 
 
+def test_the_wheel_holds_a_model_of_at_most_a_megabyte(wheel: Path) -> None:
+    files = zipfile.ZipFile(wheel).infolist()
+    model = [file for file in files if f"checkpoints/{cp.SHIPPED}/" in file.filename]
+    names = {Path(file.filename).name for file in model}
+    assert {"config.json", "metrics.json", "model.safetensors", "README.md"} <= names
+    assert sum(file.file_size for file in model) <= 1_000_000
+
+
 def test_the_sdist_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "--directory", str(tmp_path), "--target"]
     subprocess.run([*build, "sdist"], cwd=REPOSITORY, check=True, capture_output=True)
