@@ -15,13 +15,14 @@ from torch import Tensor, nn
 
 from contextpool.context.config import ContextConfig
 from contextpool.context.counts import CountsOf, Statistics
+from contextpool.context.relevance import shuffled_neighbors
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
 from contextpool.models.anygraph import HEAD_HIDDEN, AnyGraph, AnyGraphConfig, CandidateHead
 from contextpool.pool.batch import BatchBuilder, QueryBatch
 
 HEADS = ("gate", "arrive", "features", "walk")
-WEIGHTS = ("relevance", "counts", "binary", "shuffled")
+WEIGHTS = ("relevance", "counts", "binary", "shuffled", "all-shuffled")
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,11 @@ class Settings:
     layers: int = 6
     relation_layers: int = 3
     weights: str = "relevance"
-    """Of the relation graph, and the numbers that relation states start from. Gate and heads read true relevance."""
+    """Of the relation graph, and the numbers that relation states start from. Gate and heads read true relevance, but
+    with all-shuffled, where every neighbor has the numbers of another one everywhere.
+    """
+    control: int = 0
+    """The seed of a shuffled control: which permutation."""
     heads: str = "gate,arrive,features,walk"
     """Those of HEADS that are used, joined by commas; "none" for none."""
     query_heads: bool = True
@@ -70,7 +75,12 @@ class Settings:
         """What batches have to hold."""
         arrive, features = bool(self.used & {"arrive", "features"}), "features" in self.used
         return ContextConfig(
-            gate="gate" in self.used, arrive=arrive, arrive_features=features, arrive_walk="walk" in self.used
+            gate="gate" in self.used,
+            arrive=arrive,
+            arrive_features=features,
+            arrive_walk="walk" in self.used,
+            relevance_control="shuffled" if self.weights == "all-shuffled" else "none",
+            control_seed=self.control,
         )
 
 
@@ -94,10 +104,10 @@ class Blind(nn.Module):
 
 def builder_of(graph: Graph, settings: Settings) -> BatchBuilder:
     """What makes batches over a graph, with other weights of the relation graph where an ablation wants them."""
-    kind = BatchBuilder if settings.weights == "relevance" else WeightedBuilder
+    kind = BatchBuilder if settings.weights in ("relevance", "all-shuffled") else WeightedBuilder
     builder = kind(graph, settings.layers, settings.context, Statistics.of(graph), relation_graph=True)
     if isinstance(builder, WeightedBuilder):
-        builder.weights = settings.weights
+        builder.weights, builder.control = settings.weights, settings.control
     return builder
 
 
@@ -105,12 +115,13 @@ class WeightedBuilder(BatchBuilder):
     """Batches of an ablation."""
 
     weights = "relevance"
+    control = 0
 
     @cached_property
     def shuffle(self) -> Tensor:
-        """[2R]"""
-        drawn = torch.Generator().manual_seed(self.graph.num_relations)
-        return torch.randperm(2 * self.graph.num_relations, generator=drawn).to(self.graph.device)
+        """[2R] none keeps its place."""
+        drawn = shuffled_neighbors(2 * self.graph.num_relations, self.control)
+        return torch.from_numpy(drawn).to(self.graph.device)
 
     def build(
         self,
@@ -132,8 +143,8 @@ def weighted(
     assert shared is not None  # [2R, 2R]
     assert own is not None  # [B, 4, 2R]
     if kind == "shuffled":  # every neighbor has the numbers of another one
-        shared, own = shared[:, shuffle], own[:, :, shuffle]
-    elif kind == "binary":
+        return replace(batch, neighbors=shuffle)
+    if kind == "binary":
         shared, own = (shared > 0).float(), (own > 0).float()
     elif kind == "counts":  # entities having both, on a logarithmic scale up to 1
         most = math.log1p(counts.num_entities)

@@ -68,7 +68,11 @@ def test_scores_with_an_option_of_context(name: str, way: str) -> None:
     assert worst(name, CONTEXTS[way]) <= 1e-5
 
 
-@pytest.mark.parametrize("context", [None, EVERYTHING], ids=["plain", "everything"])
+@pytest.mark.parametrize(
+    "context",
+    [None, EVERYTHING, CONTEXTS["shuffled relevance"]],
+    ids=["plain", "everything", "shuffled relevance"],
+)
 def test_scores_with_a_relation_encoder(context: ContextConfig | None) -> None:
     assert worst("nbfnet", context, relation_encoder=True) <= 2e-5
 

@@ -63,7 +63,7 @@ def close(found: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("weights", ["binary", "counts"])
+@pytest.mark.parametrize("weights", ["binary", "counts", "shuffled", "all-shuffled"])
 @torch.no_grad()
 def test_a_training_query_is_scored_as_on_the_graph_without_its_fact(weights: str) -> None:
     """PNA's constant is the whole graph's on both sides: one number for all queries of a graph."""

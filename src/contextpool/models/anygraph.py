@@ -138,6 +138,8 @@ class RelationStates(nn.Module):
 def relation_numbers(batch: QueryBatch, num_relations: int) -> Tensor:
     """[B, 2R, RELATION_FEATURES] all that a relation state starts from: no embedding of any relation."""
     own = relevance_to_query(batch, num_relations)  # [B, 4, 2R]
+    if batch.neighbors is not None:
+        own = own[:, :, batch.neighbors]
     both_ways = torch.cat(
         [own, own.roll(num_relations, dims=2)], dim=1
     )  # [B, 8, 2R] of y, then of inverse(y)

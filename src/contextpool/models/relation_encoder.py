@@ -64,16 +64,18 @@ class RelationGraph:
     """[B, 2] query relation and its inverse, whose rows and columns are a query's own; None where none are."""
     own_relevance: Tensor | None
     """[B, 4, 2R] precision and recall for the first, precision and recall for the second."""
+    neighbors: Tensor | None = None
+    """[2R] whose weights every neighbor has, in the shuffled control; None for its own."""
 
     @classmethod
     def of(cls, batch: QueryBatch, num_relations: int) -> RelationGraph:
         assert batch.relation_precision is not None, "this model needs batches with the relation graph"
         precision = batch.relation_precision.clone().fill_diagonal_(0.0)
         if batch.own_relevance is None:
-            return cls(num_relations, precision, None, None)
+            return cls(num_relations, precision, None, None, batch.neighbors)
         asked = batch.query_relation
         own = torch.stack([asked, inverse(asked, num_relations)], dim=1)
-        return cls(num_relations, precision, own, batch.own_relevance)
+        return cls(num_relations, precision, own, batch.own_relevance, batch.neighbors)
 
     def _inverse(self, state: Tensor) -> Tensor:
         """[.., 2R, D] with relations and their inverses changed: the two halves."""
@@ -82,6 +84,8 @@ class RelationGraph:
     def seen_by_relations(self, state: Tensor) -> Tensor:
         """[1 or B, 2R, D] -> [1 or B, 2R, 8 D]: the mean of those met in each way, by each weight."""
         ends = torch.cat([state, self._inverse(state), torch.ones_like(state[..., :1])], dim=2)
+        if self.neighbors is not None:  # y stands where the neighbor is whose weights it has
+            ends = ends[:, self.neighbors.argsort()]
         ways = [self._means(ends, place) for place in (0, 1)]  # by precision, by recall: head-head, head-tail
         return torch.cat([part for way in ways for part in (way, self._inverse(way))], dim=2)
 

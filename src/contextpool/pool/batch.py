@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from contextpool.context.config import NO_CONTEXT, ContextConfig, ViewConfig
-from contextpool.context.counts import CountsOf, QueryCounts, Statistics
+from contextpool.context.counts import CountsOf, Statistics
 from contextpool.context.families import ContextFamilies
 from contextpool.context.neighbors import ContextNeighbors, RelationSelector
 from contextpool.context.relevance import shuffled_neighbors
@@ -48,6 +48,8 @@ class QueryBatch:
     """[B, 4, 2R] precision and recall for the query relation and for its inverse without the query's own fact: what
     takes the place of their rows and columns. None where nothing is left out.
     """
+    neighbors: Tensor | None = None
+    """[2R] in the shuffled control, whose numbers every neighbor has in the relation graph; None for its own."""
 
     @property
     def query_relation(self) -> Tensor:
@@ -99,8 +101,7 @@ class BatchBuilder:
         counts = self._statistics.counts
         precision = np.empty(counts.both.shape, dtype=np.float32)
         np.divide(counts.both, np.maximum(counts.support, 1), out=precision, casting="same_kind")
-        table = torch.from_numpy(precision).to(self.graph.device)
-        return table if self._neighbors is None else table[:, self._neighbors]
+        return torch.from_numpy(precision).to(self.graph.device)
 
     @cached_property
     def _neighbors(self) -> Tensor | None:
@@ -109,10 +110,6 @@ class BatchBuilder:
             return None
         drawn = shuffled_neighbors(self.graph.relation_vocabulary.num_directed, self.context.control_seed)
         return torch.from_numpy(drawn).to(self.graph.device)
-
-    def _counts_for(self, asked: _Asked) -> QueryCounts:
-        counts = self._counts.for_queries(asked.relation, asked.hidden_edge)
-        return counts if self._neighbors is None else counts.with_neighbors(self._neighbors)
 
     def _fast_builder(self) -> DeviceBuilder | None:
         wanted = self.backend == "triton" or (self.backend == "auto" and self.graph.device.type == "cuda")
@@ -186,7 +183,9 @@ class BatchBuilder:
             gate=context.gate, arrive=context.arrive, features=context.arrive and context.arrive_features,
             own=self.relation_graph and asked.hides,
         )  # fmt: skip
-        return replace(batch, relation_precision=self._relation_precision) if self.relation_graph else batch
+        if not self.relation_graph:
+            return batch
+        return replace(batch, relation_precision=self._relation_precision, neighbors=self._neighbors)
 
     def _propagation(self, asked: _Asked, hidden: HiddenEdges, own: HiddenEdges) -> Propagation:
         """Walks that use no hidden edge; relation sets lack what is hidden as `own`."""
@@ -217,7 +216,8 @@ class BatchBuilder:
         precision = self._relation_precision if self.relation_graph else None
         if not (context.gate or context.arrive or precision is not None):
             return QueryBatch(walk)
-        counts = self._counts_for(asked)
+        own = self._counts.for_queries(asked.relation, asked.hidden_edge)
+        counts = own if self._neighbors is None else own.with_neighbors(self._neighbors)
         features, best = None, None
         if context.arrive and context.arrive_features:
             back = inverse(asked.relation, self.graph.num_relations)
@@ -232,7 +232,8 @@ class BatchBuilder:
             candidate_relevance=best,
             candidate_features=features,
             relation_precision=precision,
-            own_relevance=counts.relevance() if precision is not None and asked.hides else None,
+            own_relevance=own.relevance() if precision is not None and asked.hides else None,
+            neighbors=self._neighbors if precision is not None else None,
         )
 
 

@@ -96,7 +96,7 @@ class DeviceBuilder:
             neighbor_relevance=relevance[:, :2].transpose(1, 2) if gate else None,
             candidate_relevance=best,
             candidate_features=table,
-            own_relevance=relevance[:, :4] if own else None,
+            own_relevance=self._own_relevance(relevance) if own else None,
         )
 
     def _decide(self, counts: CountsOf, query_relation: Tensor, hidden: Tensor) -> Decisions:
@@ -109,6 +109,11 @@ class DeviceBuilder:
         if self.neighbors is not None:
             decisions = replace(decisions, relevance=decisions.relevance[:, :, self.neighbors])
         return decisions
+
+    def _own_relevance(self, relevance: Tensor) -> Tensor:
+        """[B, 4, 2R] of every neighbor itself, whatever the control gives to gate and arrive."""
+        own = relevance[:, :4]
+        return own if self.neighbors is None else own[:, :, self.neighbors.argsort()]
 
     def _propagation(self, walk: Walkers, decisions: Decisions | None) -> Propagation:
         pooled = None
