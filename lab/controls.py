@@ -93,7 +93,8 @@ def compared(difference: Sequence[float], name: str) -> str:
         return f"| {name} | {len(difference)} | | too few seeds | |"
     test = scipy.stats.ttest_1samp(difference, 0.0)
     low, high = test.confidence_interval(0.95)
-    return f"| {name} | {len(difference)} | {np.mean(difference):+.4f} | {low:+.4f} to {high:+.4f} | {test.pvalue:.4f} |"
+    interval = f"{low:+.4f} to {high:+.4f}"
+    return f"| {name} | {len(difference)} | {np.mean(difference):+.4f} | {interval} | {test.pvalue:.4f} |"
 
 
 def main() -> int:
