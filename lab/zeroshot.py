@@ -2,7 +2,7 @@
 
     python -m lab.zeroshot RUN --graphs grail/nell --out results/anygraph/zeroshot.jsonl
     python -m lab.zeroshot walk --graphs grail pool     walk mass times candidate relevance, nothing trained
-    python -m lab.zeroshot table results/anygraph/zeroshot.jsonl
+    python -m lab.zeroshot table results/anygraph/zeroshot.jsonl       MRR, and by half-links, distance, support
 
 RUN is a run folder, a checkpoint of `lab.anygraph`, or `shipped`. Figures of a graph whose family is in `--trained-on`
 are marked as not clean. P1 asks valid and test, P2 test alone; both are given with realistic and with pessimistic ties.
@@ -183,6 +183,38 @@ def table(lines: Sequence[dict[str, Any]], key: str = "P2 pessimistic") -> str:
     return "\n".join(rows)
 
 
+def mean_of_clean(lines: Sequence[dict[str, Any]], key: str = "P2 pessimistic") -> str:
+    """Over graphs, each by the model that was not trained on its family; and the walk over the same graphs."""
+    clean = [line for line in lines if line["model"] != "walk" and line["clean"]]
+    graphs = {line["graph"] for line in clean}
+    walk = [line for line in lines if line["model"] == "walk" and line["graph"] in graphs]
+    means = [float(np.mean([line[key]["mrr"] for line in one])) for one in (clean, walk) if one]
+    return f"mean of {len(graphs)} graphs, {len(clean)} clean lines: " + ", walk ".join(
+        f"{mean:.4f}" for mean in means
+    )
+
+
+def slices(lines: Sequence[dict[str, Any]], kind: str, buckets: Sequence[str]) -> str:
+    """MRR (P1, realistic ties) of clean lines by family and bucket, each over all ranks of the family."""
+    clean = [line for line in lines if line["model"] != "walk" and line["clean"]]
+    families = list(dict.fromkeys(line["family"] for line in clean))
+    rows = [
+        "| | " + " | ".join(f"{one}: ranks | MRR" for one in families) + " |",
+        "|---|" + "---:|---:|" * len(families),
+    ]
+    for bucket in buckets:
+        cells = []
+        for family in families:
+            found = [
+                line[kind][bucket] for line in clean if line["family"] == family and bucket in line[kind]
+            ]
+            ranks = sum(one["count"] for one in found)
+            mrr = sum(one["sum"] for one in found) / ranks if ranks else 0.0
+            cells += [f"{ranks:,}", f"{mrr:.3f}".lstrip("0")] if ranks else ["", ""]
+        rows += [f"| {bucket} | " + " | ".join(cells) + " |"] if any(cells) else []
+    return "\n".join(rows)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -204,7 +236,14 @@ def main() -> int:
     options = parser.parse_args()
     if options.run == "table":
         lines = [json.loads(line) for line in options.lines.read_text().splitlines()]
-        print(*(f"{key}\n\n{table(lines, key)}\n" for key in ("P1 realistic", "P2 pessimistic")), sep="\n")
+        for key in ("P1 realistic", "P2 pessimistic"):
+            print(f"{key}\n\n{table(lines, key)}\n\n{mean_of_clean(lines, key)}\n")
+        for kind, buckets in (
+            ("by_half_link", HALF_LINKS),
+            ("by_distance", DISTANCES),
+            ("by_support", SUPPORTS),
+        ):
+            print(f"{kind}\n\n{slices(lines, kind, buckets)}\n")
         return 0
     if options.data is None:
         options.data = next(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from contextpool.triples.store import Triples
-from lab.zeroshot import HALF_LINKS, family_of, half_links, table
+from lab.zeroshot import HALF_LINKS, family_of, half_links, mean_of_clean, slices, table
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,30 @@ def test_figures_of_a_family_that_was_trained_on_are_marked() -> None:
         for model in ("ours", "all")
     ]
     assert table(lines).splitlines()[-1] == "| grail/nell_v1 | .750 | .750* |"
+
+
+def line(model: str, graph: str, clean: bool, mrr: float, **buckets: dict[str, float]) -> dict[str, object]:
+    return {
+        "model": model, "graph": graph, "family": "NELL", "clean": clean, "P2 pessimistic": {"mrr": mrr},
+        "by_support": buckets,
+    }  # fmt: skip
+
+
+LINES = [
+    line("ours", "grail/nell_v1", True, 0.75, few={"sum": 1.0, "count": 4}),
+    line("ours", "grail/nell_v2", True, 0.25, few={"sum": 2.0, "count": 2}, many={"sum": 1.0, "count": 2}),
+    line("all", "grail/nell_v1", False, 0.99, few={"sum": 4.0, "count": 4}),
+    line("walk", "grail/nell_v1", True, 0.5, few={"sum": 0.0, "count": 4}),
+    line("walk", "grail/nell_v2", True, 0.25),
+    line("walk", "grail/nell_v3", True, 0.0),
+]
+
+
+def test_the_mean_takes_clean_lines_and_the_walk_over_their_graphs() -> None:
+    assert mean_of_clean(LINES) == "mean of 2 graphs, 2 clean lines: 0.5000, walk 0.3750"
+
+
+def test_a_slice_is_the_mean_over_all_ranks_of_clean_lines() -> None:
+    rows = slices(LINES, "by_support", ("few", "some", "many")).splitlines()
+    assert rows[0] == "| | NELL: ranks | MRR |"
+    assert rows[2:] == ["| few | 6 | .500 |", "| many | 2 | .500 |"]
