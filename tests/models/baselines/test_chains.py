@@ -17,7 +17,6 @@ from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
 from contextpool.models.baselines import chains
 from contextpool.models.baselines.chains import DRUM, LEAST, ChainConfig, ChainModel, NeuralLP
-from contextpool.models.rules import parse_rule
 from contextpool.pool.batch import BatchBuilder
 from learning_worlds import CONTEXTS, ask, every_query, families, family_dataset, new_model, random_graph
 from learning_worlds import one_thread as one_thread
@@ -125,9 +124,8 @@ def test_rules_are_ordered_and_readable(name: str) -> None:
     assert len(rules) == 5
     assert [rule.confidence for rule in rules] == sorted((rule.confidence for rule in rules), reverse=True)
     relations = graph.relation_vocabulary
-    for rule in rules:
-        assert parse_rule(rule.text(relations), relations, confidence=rule.confidence) == rule
     lines = list(model.rules_text(relations))
+    assert f"{rules[0].confidence:.6f}\t{rules[0].text(relations)}" in lines
     assert len(lines) == 10 * relations.num_directed
     assert len(model.rules(0, most=None)) > 10
 

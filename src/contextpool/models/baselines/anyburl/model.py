@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -367,23 +367,13 @@ class AnyBURL(LinkPredictor):
         for name, tensor in rules.to_tensors().items():
             self.register_buffer(f"rules_{name}", tensor)
 
-    @classmethod
-    def from_text(
-        cls, lines: Iterable[str], relations: RelationVocabulary, config: AnyBURLConfig | None = None
-    ) -> AnyBURL:
-        """A model of rules that were written as text, by this program or by AnyBURL itself."""
-        model = cls(relations.num_relations, config)
-        rules = RuleSet.from_lines(lines, relations)
-        model.set_rules(rules.sorted(model.settings.pessimism))
-        return model
-
     def rules(self, relation: int, most: int | None = 10) -> list[Rule]:
         """The most trusted rules that answer (?, relation, ?), a directed relation; all of them with most=None."""
         chosen = self._rules_about(relation)[:most]
         return [self._rules.rule(int(number), self.settings.pessimism) for number in chosen]
 
     def rules_text(self, relations: RelationVocabulary) -> Iterator[str]:
-        """One line a rule, as `from_text` reads it."""
+        """One line a rule: predicted, support, their ratio, the rule."""
         return self._rules.lines(relations)
 
     def trust(self, rules: RuleSet) -> Floats:

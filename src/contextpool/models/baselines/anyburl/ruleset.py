@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from contextpool.errors import DataError, shortened
-from contextpool.graph.relations import RelationVocabulary, inverse
-from contextpool.models.rules import MAX_LENGTH, Rule, parse_rule
+from contextpool.errors import DataError
+from contextpool.graph.relations import RelationVocabulary
+from contextpool.models.rules import MAX_LENGTH, Rule
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
@@ -99,31 +99,6 @@ class RuleSet:
             rule = self.rule(number)
             yield f"{rule.predicted}\t{rule.support}\t{rule.confidence!r}\t{rule.text(relations)}"
 
-    @classmethod
-    def of_rules(cls, rules: Sequence[Rule]) -> RuleSet:
-        """A set of these rules, each of which needs its counts."""
-        found = {label for rule in rules for label in (rule.constant, rule.end) if label is not None}
-        constants = tuple(sorted(found))
-        number = {label: place for place, label in enumerate(constants)} | {None: NONE}
-        longest = max((len(rule.body) for rule in rules), default=0)
-        rows = np.full((len(rules), BODY + longest), NONE, dtype=np.int32)
-        for row, rule in zip(rows, rules, strict=True):
-            row[:BODY] = rule.relation, number[rule.constant], number[rule.end]
-            row[BODY : BODY + len(rule.body)] = rule.body
-        counts = np.array([(rule.predicted or 0, rule.support or 0) for rule in rules], dtype=np.int64)
-        predicted, support = counts.reshape(-1, 2).T
-        return cls(rows, np.ascontiguousarray(predicted), np.ascontiguousarray(support), constants)
-
-    @classmethod
-    def from_lines(cls, lines: Iterable[str], relations: RelationVocabulary) -> RuleSet:
-        """What `lines` wrote, or AnyBURL; an empty line is none, a wrong one is refused by its number."""
-        rules = [
-            _read_line(line, relations, f"rules:{number}")
-            for number, line in enumerate(lines, start=1)
-            if line.strip()
-        ]
-        return cls.of_rules([_forward(rule, relations.num_relations) for rule in rules])
-
     # as tensors
 
     def to_tensors(self) -> dict[str, Tensor]:
@@ -168,27 +143,3 @@ class RuleSet:
                 f"the stored rules do not fit {num_relations:,} relations and {len(self.constants):,} constants; "
                 "the file is damaged, or another model's. Train again."
             )
-
-
-def _read_line(line: str, relations: RelationVocabulary, where: str) -> Rule:
-    columns = line.rstrip("\n").split("\t", 3)
-    if len(columns) != 4 or not (columns[0].isdecimal() and columns[1].isdecimal()):
-        raise DataError(
-            f"{where}: {shortened(line)} is no rule; a line is predicted, support, confidence and rule, with tabs."
-        )
-    predicted, support = int(columns[0]), int(columns[1])
-    if support > predicted:
-        raise DataError(f"{where}: {support:,} of {predicted:,} predictions cannot be true.")
-    confidence = support / max(predicted, 1)
-    return parse_rule(
-        columns[3], relations, confidence=confidence, predicted=predicted, support=support, where=where
-    )
-
-
-def _forward(rule: Rule, num_relations: int) -> Rule:
-    """A cyclic rule is kept in the direction of its relation; the other follows from it."""
-    if rule.constant is not None or rule.relation < num_relations:
-        return rule
-    turned = tuple(inverse(step, num_relations) for step in reversed(rule.body))
-    head = inverse(rule.relation, num_relations)
-    return Rule(head, turned, rule.confidence, predicted=rule.predicted, support=rule.support)
