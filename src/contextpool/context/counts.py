@@ -76,20 +76,6 @@ def count_cooccurrence(graph: Graph) -> Cooccurrence:
     return Cooccurrence(relations, both, graph.num_entities)
 
 
-def count_from_columns(
-    head: npt.NDArray[np.integer], relation: npt.NDArray[np.integer], tail: npt.NDArray[np.integer],
-    num_entities: int, num_relations: int,
-) -> Counts:  # fmt: skip
-    """[2R, 2R] counts straight from triple columns [T], unsorted, duplicates allowed.
-
-    A counting sort by entity and one pass of stamps: O(T + sum of |NR_e|^2) time, 8 T bytes beside the input.
-    """
-    check_relation_count(2 * num_relations)
-    shares = available_threads()
-    starts, relations = _group_by_entity(head, relation, tail, num_entities, num_relations, shares)
-    return count_rows(starts, relations, 2 * num_relations)
-
-
 def check_relation_count(num_directed: int, free: int | None = None) -> None:
     """Refuse a number of relations whose counts could not be held, before memory is taken for them.
 
@@ -333,44 +319,6 @@ def _is_only_edge_of_its_pair(graph: Graph) -> Tensor:
     same_as_next = torch.zeros(graph.num_edges + 1, dtype=torch.bool, device=graph.device)
     same_as_next[1:-1] = (head[1:] == head[:-1]) & (relation[1:] == relation[:-1])
     return ~(same_as_next[:-1] | same_as_next[1:])
-
-
-@numba.njit(cache=True, parallel=True, nogil=True)
-def _group_by_entity(head, relation, tail, num_entities, num_relations, shares):  # type: ignore[no-untyped-def]
-    """Counting sort of the 2T (entity, directed relation) pairs by entity: starts [N + 1], relations [2T].
-
-    Every thread reads all triples and writes for the entities of one residue class, so none share a cell.
-    """
-    starts = np.zeros(num_entities + 1, dtype=np.int64)
-    for share in numba.prange(shares):
-        _count_degrees(head, tail, share, shares, starts)
-    for e in range(num_entities):
-        starts[e + 1] += starts[e]
-    cursor = starts[:-1].copy()
-    relations = np.empty(2 * len(head), dtype=np.int32)
-    for share in numba.prange(shares):
-        _place_relations(head, relation, tail, num_relations, share, shares, cursor, relations)
-    return starts, relations
-
-
-@numba.njit(cache=True, nogil=True)
-def _count_degrees(head, tail, share, shares, starts):  # type: ignore[no-untyped-def]
-    for k in range(len(head)):
-        if head[k] % shares == share:
-            starts[head[k] + 1] += 1
-        if tail[k] % shares == share:
-            starts[tail[k] + 1] += 1
-
-
-@numba.njit(cache=True, nogil=True)
-def _place_relations(head, relation, tail, num_relations, share, shares, cursor, relations):  # type: ignore[no-untyped-def]
-    for k in range(len(head)):
-        if head[k] % shares == share:
-            relations[cursor[head[k]]] = relation[k]
-            cursor[head[k]] += 1
-        if tail[k] % shares == share:
-            relations[cursor[tail[k]]] = relation[k] + num_relations
-            cursor[tail[k]] += 1
 
 
 @numba.njit(cache=True, nogil=True)

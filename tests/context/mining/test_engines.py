@@ -28,7 +28,7 @@ from context.mining.graph_files import (
     write_tsv,
 )
 from contextpool.context.counts import count_cooccurrence
-from contextpool.context.mining import Engine, disk, mine_counts
+from contextpool.context.mining import Engine, mine_counts, partitions
 from contextpool.context.mining.codes import checksum
 from contextpool.errors import ConfigError, ContextPoolError, DataError, MissingExtraError, TripleFileError
 from contextpool.graph.graph import read_graph
@@ -129,19 +129,19 @@ def test_many_partitions_and_batches_give_the_same_checksum(tmp_path: Path, monk
     monkeypatch.setattr("contextpool.triples.files.CHUNK_BYTES", 50_000)
     ids = power_law_ids(20_000, 3_000, 40)
     text, binary = write_tsv(tmp_path / "g.tsv", as_labels(ids)), write_npy(tmp_path / "g.npy", ids)
-    monkeypatch.setattr(disk, "_num_partitions", lambda path, memory: 31)
+    monkeypatch.setattr(partitions, "_num_partitions", lambda path, memory: 31)
     sums = [checksum(mine_counts(path, "disk").counts) for path in (text, binary)]
     assert sums == [checksum(mine_counts(binary).counts)] * 2
 
 
-@given(triples=graphs(), parts=st.sampled_from(disk.PRIMES[:4]), data=st.data())
+@given(triples=graphs(), parts=st.sampled_from(partitions.PRIMES[:4]), data=st.data())
 def test_ids_and_labels_in_several_partitions_equal_plain_sets(
     triples: list[Triple], parts: int, data: st.DataObject
 ):
     numbers = {name: data.draw(st.integers(0, 60)) for triple in triples for name in triple}
     ids = np.array([[numbers[name] for name in triple] for triple in triples])
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(disk, "_num_partitions", lambda path, memory: parts)
+        patch.setattr(partitions, "_num_partitions", lambda path, memory: parts)
         binary, text = write_npy(Path(folder) / "g.npy", ids), write_tsv(Path(folder) / "g.tsv", triples)
         assert_counts_of(mine_counts(binary, "disk").counts, as_labels(ids))
         assert_counts_of(mine_counts(text, "disk").counts, triples)
@@ -150,16 +150,16 @@ def test_ids_and_labels_in_several_partitions_equal_plain_sets(
 def test_a_partition_larger_than_its_share_is_made_distinct_while_it_is_read(tmp_path: Path):
     keys = np.array([5, 3, 5, 5, 9, 3], dtype=np.int64)
     keys.tofile(tmp_path / "0.ids")
-    assert disk._read_ids(tmp_path / "0.ids", 16).tolist() == [3, 5, 9]
-    assert disk._read_ids(tmp_path / "0.ids", 48).tolist() == keys.tolist()
+    assert partitions._read_ids(tmp_path / "0.ids", 16).tolist() == [3, 5, 9]
+    assert partitions._read_ids(tmp_path / "0.ids", 48).tolist() == keys.tolist()
 
 
 def test_more_rows_or_less_memory_make_more_partitions(tmp_path: Path):
     path = write_npy(tmp_path / "g.npy", np.zeros((1_000_000, 3), dtype=np.int32))
-    assert disk._num_partitions(parse_address(path), 1 << 27) == 7
-    assert disk._num_partitions(parse_address(path), 1 << 30) == 1
+    assert partitions._num_partitions(parse_address(path), 1 << 27) == 7
+    assert partitions._num_partitions(parse_address(path), 1 << 30) == 1
     named = write_parquet(tmp_path / "g.parquet", HANDFUL * 40_000)
-    assert disk._num_partitions(parse_address(named), 1 << 27) == 7
+    assert partitions._num_partitions(parse_address(named), 1 << 27) == 7
     with pytest.raises(DataError, match="128 MiB at least"):
         mine_counts(path, "disk", memory=1 << 20)
 
@@ -274,7 +274,7 @@ def test_a_disk_that_fills_up_is_told_and_nothing_is_left_behind(tmp_path: Path,
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(disk, "_write_ids", full)
+    monkeypatch.setattr(partitions, "_write_ids", full)
     with pytest.raises(ContextPoolError, match="the disk is full") as told:
         mine_counts(path, "disk", temp=tmp_path)
     assert told.value.exit_code == 1
