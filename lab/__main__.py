@@ -265,11 +265,15 @@ def report(
 def made_pages(found: Results, results: Path, docs: Path) -> dict[Path, str]:
     """Every page that is made from lines, with what it has to hold."""
     from lab.pages import models_page, tuning_page
-    from lab.report import report_text
+    from lab.report import context_page, protocols_page, results_page
 
-    pages = {docs / "lab" / "results.md": report_text(found)}
+    pages = {
+        docs / "lab" / "results.md": results_page(found),
+        docs / "lab" / "context-results.md": context_page(found),
+        docs / "lab" / "protocols.md": protocols_page(found),
+    }
     if (results / "trials").is_dir():
-        pages[docs / "lab" / "tuning.md"] = tuning_page(results / "trials")
+        pages[docs / "lab" / "tuning.md"] = tuning_page(results / "trials", found)
     models = docs / "lab" / "models.md"
     if models.is_file():
         pages[models] = models_page(models.read_text("utf-8"), found)

@@ -25,7 +25,6 @@ from lab.recipes import (
 )
 from lab.results import (
     ENOUGH_SEEDS,
-    METRICS,
     SETTINGS,
     Group,
     Results,
@@ -177,21 +176,17 @@ def corrected(compared: Sequence[Compared], test: str) -> dict[str, float]:
     return holm_adjusted(known) if known else {}
 
 
-def comparison_table(results: Results, scope: str, metric: str) -> str | None:
-    """One row a pair; None where there is no pair to compare."""
-    compared = comparisons(results, scope, metric)
+def comparison_table(results: Results) -> str | None:
+    """MRR over all settings, a row for each pair that has two or more; each p-value with what Holm makes of it."""
+    compared = [one for one in comparisons(results, "both", "mrr") if len(one.ours) > 1]
     if not compared:
         return None
     after = {test: corrected(compared, test) for test in TESTS}
-    rows = [
-        [
-            one.pair.name if one.is_enough else f"{one.pair.name} †",
-            *_figures(one),
-            *(p_value(after[test].get(one.pair.name)) for test in TESTS),
-        ]
-        for one in compared
-    ]
-    return table(["", *_TITLES, "Holm, t", "Holm, Wilcoxon", "Holm, clustered"], rows)
+    rows = []
+    for one in compared:
+        tests = [f"{p_value(one.p(test))} ({p_value(after[test].get(one.pair.name))})" for test in TESTS]
+        rows.append([one.pair.name if one.is_enough else f"{one.pair.name} †", *_figures(one)[:-3], *tests])
+    return table(["", *_TITLES[:-3], *(f"{title} (Holm)" for title in _TITLES[-3:])], rows)
 
 
 _TITLES = ("settings", "mean difference", "95 %", "better / worse", "p, t", "p, Wilcoxon", "p, clustered")
@@ -255,18 +250,3 @@ def hurt_list(results: Results) -> list[str]:
 def _hurt(value: float, dataset: str, compared: Compared) -> str:
     one, other = compared.ours[dataset].mean("mrr"), compared.theirs[dataset].mean("mrr")
     return f"- {dataset}, {compared.pair.name}: {figure(one)} against {figure(other)} ({signed(value)})"
-
-
-__all__ = [
-    "METRICS",
-    "SCOPES",
-    "Compared",
-    "Pair",
-    "comparison_table",
-    "comparisons",
-    "corrected",
-    "hurt_list",
-    "like_with_like",
-    "pairs",
-    "seeds_table",
-]

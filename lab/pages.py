@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from lab.breakdown import search_table, unequal_searches
 from lab.jobs import Line
 from lab.recipes import SHIPPED, changed, find_recipe, recipe_name, shipped_variants, written_out
 from lab.results import (
@@ -25,6 +26,8 @@ from lab.results import (
     table,
 )
 
+MOST_SHOWN = 24
+"""Characters of a value; longer ones are left to the file of trials."""
 SPLITS = ("WN18RR_v1", "fb237_v1", "fb237_v2", "nell_v1", "nell_v2")
 MODELS = {
     "nbfnet": "NBFNet",
@@ -93,37 +96,23 @@ OPENING = """# What each change did
 
 <!-- Made by `python -m lab report` from results/trials/*.jsonl; `--check` compares. Do not edit. -->
 
-Changes to a recipe, one row each, by the MRR on what selects: a half of the training graph that shares no entity with
-the half that trains (pseudo-inductive), or validation queries. One seed a column; the halves differ with the seed.
-`as it is` changes nothing, and the gain is over it. [Recipes](recipes.md) says what was taken."""
+Changes to a recipe, by the MRR on what selects: a half of the training graph that shares no entity with the half that
+trains, or (transductive) validation queries. Each figure is the gain over the recipe as it is, the mean over halves,
+seeds and the recipes that it was tried on. Single changes; each trial is a line in `results/trials/`.
+[Recipes](recipes.md) says what was taken."""
 CHANGE = "together.change"
 Search = tuple[Line, list[Line]]
 """Header, trials."""
 
 
-def base_of(header: dict[str, Any]) -> str:
-    """What the changes are made to."""
-    return json.dumps(
-        {key: header["base"][key] for key in ("model", "train", "context") if key in header["base"]}
-    )
-
-
-def grids(folder: Path) -> dict[tuple[str, str, str, str], list[Search]]:
-    """(family, model, base, space) -> the searches that finished all of it."""
-    found: dict[tuple[str, str, str, str], list[Search]] = defaultdict(list)
-    for path in sorted(folder.glob("*.jsonl")):
-        search = read_search(path)
-        if search is None or search[0]["sampler"] != "grid":
-            continue
-        header, trials = search[0], [line for line in search[1] if line["valid_mrr"] is not None]
-        if len(trials) == len(changes_of(header)):
-            what = (
-                family_of_splits(header["dataset"]),
-                header["model"],
-                base_of(header),
-                json.dumps(header["space"]),
-            )
-            found[what].append((header, trials))
+def grids(folder: Path) -> list[Search]:
+    """The searches that went through all of their changes and finished every one."""
+    searches = (read_search(path) for path in sorted(folder.glob("*.jsonl")))
+    found = []
+    for header, lines in (search for search in searches if search is not None):
+        trials = [line for line in lines if line["valid_mrr"] is not None]
+        if header["sampler"] == "grid" and len(trials) == len(changes_of(header)):
+            found.append((header, trials))
     return found
 
 
@@ -132,46 +121,49 @@ def changes_of(header: dict[str, Any]) -> list[dict[str, Any]]:
     return choices
 
 
-def means(searches: list[Search]) -> dict[str, float]:
-    """Mean MRR of each change over the searches."""
-    scores: dict[str, list[float]] = defaultdict(list)
-    for _, trials in searches:
-        for line in trials:
-            scores[told(line["values"][CHANGE])].append(line["valid_mrr"])
-    return {change: sum(values) / len(values) for change, values in scores.items()}
-
-
 def told(change: dict[str, Any]) -> str:
-    return ", ".join(f"`{key} = {json.dumps(value)}`" for key, value in change.items())
+    return ", ".join(f"`{key} = {_short(value)}`" for key, value in change.items())
 
 
-def heading(header: dict[str, Any]) -> str:
-    return f"{header['dataset'].split('/')[-1]}, {header['rung_epochs'][-1]} epochs, seed {header['seed']}"
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= MOST_SHOWN else "..."
 
 
-def unchanged(header: dict[str, Any]) -> str | None:
-    """The change that says what the recipe has already, None where there is none."""
+def gains(search: Search) -> dict[str, float]:
+    """What each single change added to the recipe as it is; nothing where that was not among the changes."""
+    header, trials = search
     base = header["base"]
-    same = (change for change in changes_of(header) if changed(base, change) == written_out(base))
-    return next(map(told, same), None)
+    same = [line for line in trials if changed(base, line["values"][CHANGE]) == written_out(base)]
+    if not same:
+        return {}
+    before = fmean(line["valid_mrr"] for line in same)
+    return {
+        told(line["values"][CHANGE]): line["valid_mrr"] - before
+        for line in trials
+        if line not in same and len(line["values"][CHANGE]) == 1
+    }
 
 
-def grid_table(searches: list[Search]) -> str:
-    average = means(searches)
-    best, same = max(average.values()), unchanged(searches[0][0])
-    rows = []
-    columns = [{told(line["values"][CHANGE]): line["valid_mrr"] for line in trials} for _, trials in searches]
-    for change, mean in average.items():
-        shown = f"**{figure(mean)}**" if mean == best else figure(mean)
-        gain = "" if same is None else signed(mean - average[same])
-        name = "as it is" if change == same else change
-        rows.append([name, shown, gain, *(figure(column[change]) for column in columns)])
-    return table(["change", "mean", "gain", *(heading(header) for header, _ in searches)], rows)
+def changes_table(searches: list[Search]) -> str:
+    """Changes down, in alphabetical order, families and models across."""
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for search in searches:
+        column = f"{family_of_splits(search[0]['dataset'])} {search[0]['model']}"
+        for change, gain in gains(search).items():
+            found[change][column].append(gain)
+    heads = sorted({column for columns in found.values() for column in columns})
+    rows = [
+        [change, *(signed(fmean(columns[head])) if head in columns else "" for head in heads)]
+        for change, columns in sorted(found.items())
+    ]
+    return table(["change", *heads], rows)
 
 
-def tuning_page(folder: Path) -> str:
-    parts = [OPENING]
-    for (family, model, base, _), searches in sorted(grids(folder).items()):
-        parts += [f"## {model} on {family}, by {searches[0][0]['select']}", f"Changes to `{base}`:"]
-        parts.append(grid_table(searches))
+def tuning_page(folder: Path, results: Results) -> str:
+    parts = [OPENING, changes_table(grids(folder)), "## What the searches cost"]
+    parts.append(search_table(results.searches) or MISSING)
+    unequal = unequal_searches(results)
+    if unequal:
+        parts += ["Not the same budget with and without context:", "\n".join(unequal)]
     return "\n\n".join(parts) + "\n"

@@ -1,22 +1,12 @@
-"""The page of results: a function of the lines and of `published.json`, the same bytes for the same lines."""
+"""The pages of results: functions of the lines and of `published.json`, the same bytes for the same lines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from lab.breakdown import (
-    context_bases,
-    cost_table,
-    gain_table,
-    other_table,
-    parts_table,
-    search_table,
-    threshold_table,
-    unequal_budgets,
-)
+from lab.breakdown import context_bases, gain_table, parts_table
 from lab.comparisons import (
-    METRICS,
     SCOPES,
     TESTS,
     Pair,
@@ -28,43 +18,42 @@ from lab.comparisons import (
 )
 from lab.plots import PLOTS
 from lab.recipes import CONTEXT, RELEVANCE_CONTROL, joined_name
-from lab.results import ENOUGH_SEEDS, SETTINGS, Results, benchmark_datasets, published
+from lab.results import ENOUGH_SEEDS, METRICS, SETTINGS, Results, benchmark_datasets, published
 from lab.tables import (
     ABLATION_ON,
-    TITLES,
     ablation_table,
-    absent_rows,
     beyond_table,
     beyond_wins,
     cells,
-    choices_table,
     paper_table,
     protocols_table,
     wins_text,
 )
 
 NOTHING = "*Missing: no such lines yet.*"
+MADE = "<!-- Made by `python -m lab report` from results/*.jsonl; `--check` compares. Do not edit. -->"
 
 
-def report_text(results: Results) -> str:
-    """The page, as Markdown."""
-    parts = (
-        *_opening(results),
-        *_paper_tables(results),
-        *_beyond(results),
-        *_protocols(results),
-        *_ablation(results),
-        *_tests(results),
-        *_where(results),
-        *_cost(results),
-        *_closing(results),
-    )
-    return "\n\n".join(parts) + "\n"
+def results_page(results: Results) -> str:
+    """The paper's tables with ours beside."""
+    return _page("# Results", _opening(results), _paper_tables(results), _beyond(results), _ablation(results))
+
+
+def context_page(results: Results) -> str:
+    """What context adds, tested; where it helps and where it hurts; and a person's notes."""
+    return _page("# What context adds", _tests(results), _where(results), _notes(results))
+
+
+def protocols_page(results: Results) -> str:
+    """The same recipes under other protocols: for readers who come from other systems."""
+    return _page("# Other protocols and ties", _protocols(results))
+
+
+def _page(title: str, *parts: Iterator[str]) -> str:
+    return "\n\n".join([title, MADE, *(text for part in parts for text in part)]) + "\n"
 
 
 def _opening(results: Results) -> Iterator[str]:
-    yield "# Results"
-    yield "<!-- Made by `python -m lab report` from results/*.jsonl; `--check` compares. Do not edit. -->"
     lines = [line for line in results.lines if line["dataset"] in benchmark_datasets()]
     datasets = {line["dataset"] for line in lines}
     yield (
@@ -72,7 +61,9 @@ def _opening(results: Results) -> Iterator[str]:
         "realistic ties; mean ± standard deviation over seeds. A recipe is chosen in each setting by the highest "
         "mean validation MRR, by code, never by what it is evaluated on; of recipes with "
         f"{ENOUGH_SEEDS} seeds or more where there are any. † and a number: fewer than {ENOUGH_SEEDS} seeds, and "
-        "how many. How to make every line again: [bench](bench.md)."
+        "how many. How to make every line again: [bench](bench.md). Beside this page: "
+        "[what context adds](context-results.md), [other protocols and ties](protocols.md), "
+        "[what each change did](tuning.md), [the baselines](models.md)."
     )
     if lines:
         dates = sorted(str(line.get("date", "")) for line in lines)
@@ -91,15 +82,12 @@ def _paper_tables(results: Results) -> Iterator[str]:
     for setting in reversed(SETTINGS):
         about = published()["tables"][setting]
         yield f"## The paper's {about['name']}: {setting}"
-        yield f"Published figures: {about['source']}. Bold: above the best figure of any system in the paper."
+        yield (
+            f"Published figures: {about['source']}; *best* is of all nine systems there. Bold: above the best figure "
+            "of any system in the paper."
+        )
         for metric in METRICS:
-            yield f"### {TITLES[metric]}"
             yield paper_table(results, setting, metric)
-        absent = absent_rows(results, setting)
-        if absent:
-            yield f"Not run here: {', '.join(absent)}."
-        yield "### What validation chose"
-        yield choices_table(results, setting)
 
 
 def _beyond(results: Results) -> Iterator[str]:
@@ -114,10 +102,9 @@ def _beyond(results: Results) -> Iterator[str]:
 
 
 def _protocols(results: Results) -> Iterator[str]:
-    yield "## Other protocols and ties"
     yield (
-        "The same recipes. P2: the inference graph's test alone (transductive: the same as P1); of 50: against 50 "
-        "sampled negatives, the exact expectation; NBFNet-PyG's own figures are P2, pessimistic."
+        "The recipes of [the results](results.md). P2: the inference graph's test alone (transductive: the same as "
+        "P1); of 50: against 50 sampled negatives, the exact expectation; NBFNet-PyG's own figures are P2, pessimistic."
     )
     yield protocols_table(results) or NOTHING
 
@@ -133,101 +120,56 @@ def _ablation(results: Results) -> Iterator[str]:
 
 
 def _tests(results: Results) -> Iterator[str]:
-    yield "## What context adds"
     yield (
-        "Ours minus theirs, seeds averaged first, a setting is one difference. Two-sided p-values: Student's t, "
-        "Wilcoxon's signed ranks, and t with settings clustered by family (FB, NELL, WN; three clusters, so "
-        "strict). Holm: corrected over all rows of the table. `+cp` is context as the chosen recipe uses it, "
-        "`+gate`, `+arrive` and `+mass` (of a random walk) one part of it alone, `+bare` the same recipe without "
+        "MRR over all settings: ours minus theirs, seeds averaged first, a setting is one difference. Two-sided "
+        "p-values: Student's t, Wilcoxon's signed ranks, and t with settings clustered by family (FB, NELL, WN; three "
+        "clusters, so strict); in brackets corrected by Holm over all rows. `+cp` is context as the chosen recipe uses "
+        "it, `+gate`, `+arrive` and `+mass` (of a random walk) one part of it alone, `+bare` the same recipe without "
         "context, `+wide` that with three streams of the full graph, `+shuffled-relevance` with the relevance of other "
         "relations, `+walk` the paper's hard pooling alone, `+streams` both; `+dup`, `+random`, `+shuffled` and "
         "`+complement` are controls of the pooled streams with the same parameters: `+cp` with two more streams of "
-        "something else, so `+cp` against them tells what more streams are worth. †: some figure has fewer than "
-        f"{ENOUGH_SEEDS} seeds."
+        f"something else. †: some figure has fewer than {ENOUGH_SEEDS} seeds. Hits@1, and each setting alone: "
+        "`python -m lab report --json`."
     )
-    any_table = False
-    for scope in reversed(SCOPES):
-        for metric in METRICS:
-            found = comparison_table(results, scope, metric)
-            if found is not None:
-                any_table = True
-                yield f"### {'All settings' if scope == 'both' else scope.capitalize()}, {TITLES[metric]}"
-                yield found
-    if not any_table:
-        yield NOTHING
+    found = comparison_table(results)
+    yield found or NOTHING
+    if found is None:
         return
     for base in context_bases(results):
         parts = parts_table(results, base)
         if parts is not None:
-            yield f"### One part of context at a time, {base}, MRR"
+            yield f"## One part of context at a time, {base}, MRR"
             yield parts
-        for suffix in ("", RELEVANCE_CONTROL):
-            pair = Pair(joined_name(base, CONTEXT), joined_name(base, suffix))
-            apart = seeds_table(results, pair, "mrr")
-            if apart is not None:
-                yield f"### {pair.name}, MRR, by seeds"
-                yield apart
+        pair = Pair(joined_name(base, CONTEXT), joined_name(base, RELEVANCE_CONTROL))
+        apart = seeds_table(results, pair, "mrr")
+        if apart is not None:
+            yield f"## {pair.name}, MRR, by seeds"
+            yield apart
     hurt = hurt_list(results)
-    yield "### Where context hurts"
+    yield "## Where it hurts"
     yield "\n".join(hurt) if hurt else "Nowhere among the settings that were run both ways."
     yield _image("gain")
 
 
 def _where(results: Results) -> Iterator[str]:
     yield "## Where it helps"
-    found = False
-    for slices, title in (
-        ("by_distance", "distance of the answer"),
-        ("by_support", "support of the relation"),
-    ):
-        for scope in SETTINGS:
-            table = gain_table(results, scope, slices)
-            if table is not None:
-                found = True
-                yield f"### By {title}, {scope}"
-                yield table
-    if not found:
+    yield "Gain in MRR over the settings where both were run, every answer alike; in brackets how many answers."
+    tables = [gain_table(results, slices) for slices in ("by_distance", "by_support")]
+    if not any(tables):
         yield NOTHING
-    else:
-        yield _image("distance")
-    for scope in SETTINGS:
-        table = gain_table(results, scope, "by_support", RELEVANCE_CONTROL)
-        if table is not None:
-            yield f"### By support of the relation, {scope}: its own relevance against that of other relations"
-            yield table
-    yield "### Threshold sensitivity"
-    yield threshold_table(results) or NOTHING
+        return
+    yield from (table for table in tables if table is not None)
+    yield _image("distance")
 
 
-def _cost(results: Results) -> Iterator[str]:
-    yield "## Search and cost"
-    yield "Medians over the trainings above."
-    yield cost_table(results) or NOTHING
-    spent = search_table(results.searches)
-    if spent is not None:
-        yield (
-            "Searches on the training side alone, from the folder's `trials` ([what came of them](recipes.md)); the "
-            "splits of a family share what was found:"
-        )
-        yield spent
-    unequal = unequal_budgets(results)
-    if unequal:
-        yield "Not the same budget with and without context:"
-        yield "\n".join(unequal)
-
-
-def _closing(results: Results) -> Iterator[str]:
-    other = other_table(results)
-    if other is not None:
-        yield "## Other datasets"
-        yield other
+def _notes(results: Results) -> Iterator[str]:
     if results.remarks:
         yield "## Notes"
         yield results.remarks
 
 
 def report_figures(results: Results) -> dict[str, Any]:
-    """The page's main figures, as JSON holds them."""
+    """The main figures, as JSON holds them."""
     all_cells = cells(results)
     return {
         "lines": len(results.lines),

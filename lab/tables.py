@@ -26,6 +26,9 @@ from lab.results import (
 )
 
 TITLES = {"mrr": "MRR", "hits@1": "Hits@1"}
+THEIRS = ("NBFNet", "RED-GNN", "NBFNet+CP", "RED-GNN+CP")
+OURS = ("nbfnet", "nbfnet+cp", "redgnn", "redgnn+cp")
+"""The baselines' figures are on the page of models."""
 
 
 @dataclass(frozen=True)
@@ -71,31 +74,16 @@ def cells(results: Results) -> list[Cell]:
 
 
 def paper_table(results: Results, setting: str, metric: str) -> str:
-    """Every system of the paper, then each of our models, then what validation chose; wins are bold."""
+    """The paper's own method, the best of any system there, then ours without context and with it; wins are bold."""
     targets, datasets = best_published(setting, metric), datasets_of(setting)
-    rows = [[name, *(figure(value) for value in row)] for name, row in systems(setting, metric).items()]
+    rows = [[name, *(figure(value) for value in systems(setting, metric)[name])] for name in THEIRS]
     rows.append(["*best in the paper*", *(figure(target) for target in targets)])
-    for model in _own_rows(results, datasets):
-        groups = [results.chosen(dataset, model) for dataset in datasets]
-        rows.append([f"ours: {model}", *_beside(groups, metric, targets)])
+    for model in OURS:
+        if any(results.of(dataset, model) for dataset in datasets):
+            groups = [results.chosen(dataset, model) for dataset in datasets]
+            rows.append([f"ours: {model}", *_beside(groups, metric, targets)])
     rows.append(["**ours: chosen by validation**", *_beside(selected(results, setting), metric, targets)])
     return table([TITLES[metric], *columns()], rows)
-
-
-def _models(results: Results) -> list[str]:
-    """Models without context and with it, and none of the variants."""
-    return [model for model in results.models if split_name(model)[1] in ("", CONTEXT)]
-
-
-def _own_rows(results: Results, datasets: list[str]) -> list[str]:
-    """The models that have a result on any of the datasets."""
-    return [model for model in _models(results) if any(results.of(dataset, model) for dataset in datasets)]
-
-
-def absent_rows(results: Results, setting: str) -> list[str]:
-    """Models with results elsewhere and no row in the tables of this setting."""
-    there = _own_rows(results, datasets_of(setting))
-    return [model for model in _models(results) if model not in there]
 
 
 def _beside(groups: list[Group | None], metric: str, targets: list[float]) -> list[str]:
@@ -103,20 +91,6 @@ def _beside(groups: list[Group | None], metric: str, targets: list[float]) -> li
         mean_and_deviation(group, metric, bold=group is not None and group.mean(metric) > target)
         for group, target in zip(groups, targets, strict=True)
     ]
-
-
-def choices_table(results: Results, setting: str) -> str:
-    """Which recipe validation chose in each setting."""
-    rows = [
-        [
-            column,
-            "missing" if group is None else f"{group.model}, {group.recipe}",
-            "–" if group is None else figure(group.valid_mrr),
-            "–" if group is None else str(group.seeds),
-        ]
-        for column, group in zip(columns(), selected(results, setting), strict=True)
-    ]
-    return table(["setting", "recipe", "validation MRR", "seeds"], rows)
 
 
 def wins_text(results: Results) -> str:

@@ -133,9 +133,17 @@ def test_too_few_settings_or_families_have_no_test() -> None:
     (compared,) = comparisons(results, "inductive", "mrr")
     assert compared.tests == {"t": None, "wilcoxon": None, "clustered": None}
     assert corrected([compared], "t") == {}
-    table = comparison_table(results, "inductive", "mrr")
+    assert comparison_table(results) is None
+    names = ("grail/fb237_v1", "grail/fb237_v2")
+    more = [
+        line(name, model, mrr=0.4 + 0.1 * (model != "nbfnet"))
+        for name in names
+        for model in ("nbfnet", "nbfnet+cp")
+    ]
+    table = comparison_table(results_of(more))
     assert table is not None
-    assert "| nbfnet+cp vs nbfnet † | 1 | **+.1000** | – | 1 / 0 | – |" in table
+    assert "| nbfnet+cp vs nbfnet † | 2 | **+.1000** |" in table
+    assert table.endswith("| – (–) |")
 
 
 def with_p(name: str, p: float) -> Compared:

@@ -23,7 +23,8 @@ def results() -> Results:
 
 def test_the_pages_are_what_the_lines_say(results: Results) -> None:
     pages = made_pages(results, REPOSITORY / "results", REPOSITORY / "docs")
-    assert {path.name for path in pages} == {"results.md", "tuning.md", "models.md"}
+    names = {"results.md", "context-results.md", "protocols.md", "tuning.md", "models.md"}
+    assert {path.name for path in pages} == names
     for path, text in pages.items():
         assert path.read_text("utf-8") == text, f"{path.name}: run `python -m lab report`"
 

@@ -9,17 +9,10 @@ from typing import Any
 
 import pytest
 
-from lab.breakdown import (
-    budgets,
-    gain_table,
-    gains,
-    parts_table,
-    threshold_table,
-    unequal_budgets,
-)
+from lab.breakdown import gain_table, gains, parts_table, unequal_searches
 from lab.plots import write_plots
 from lab.recipes import RELEVANCE_CONTROL
-from lab.report import report_figures, report_text
+from lab.report import context_page, protocols_page, report_figures, results_page
 from lab.results import (
     METRICS,
     SETTINGS,
@@ -38,7 +31,7 @@ from lab.results import (
     signed,
     systems,
 )
-from lab.tables import ablation_table, absent_rows, beyond_wins, cells, paper_table, wins_text
+from lab.tables import ablation_table, beyond_wins, cells, paper_table, wins_text
 from lab_small import line, lines_of
 
 # what every claim is measured against: the best of any system in the paper, Table 4 included
@@ -167,37 +160,18 @@ def test_gains_average_seeds_and_add_settings() -> None:
         ]
     )
     assert gains(results, "nbfnet", "inductive", "by_distance", RELEVANCE_CONTROL) == [("2", 30, 0.5, 1.0)]
-    assert gain_table(results, "inductive", "by_distance", "bare") is None
+    told = gain_table(results, "by_distance")
+    assert told is not None
+    assert told.splitlines() == [
+        "| hops to the answer | 2 |",
+        "| --- | --: |",
+        "| nbfnet+cp vs nbfnet, inductive | +.150 (40) |",
+        "| nbfnet+cp vs nbfnet+shuffled-relevance, inductive | +.500 (30) |",
+    ]
+    assert gain_table(results, "by_support") is None
     assert gains(results, "nbfnet", "inductive", "by_distance") == [("2", 40, 6.0 / 40, 12.0 / 40)]
     assert gains(results, "nbfnet", "inductive", "by_support") == []
     assert gains(results, "redgnn", "inductive", "by_distance") == []
-
-
-def test_thresholds_are_compared_where_nothing_else_differs() -> None:
-    def with_view(recipe: str, precision: float, hops: int = 3) -> dict[str, Any]:
-        view = {"min_precision": precision, "min_recall": 0.0, "algorithm": "neighbors"}
-        return line(model="nbfnet+cp", recipe=recipe, settings={"context": {"views": [view], "hops": hops}})
-
-    table = threshold_table(
-        results_of([with_view("b", 0.3), with_view("a", 0.1), with_view("c", 0.5, hops=2)])
-    )
-    assert table is not None
-    shown = [row.split(" | ")[2] for row in table.splitlines()[2:]]
-    assert shown == ["0.1 / 0", "0.3 / 0"]
-    assert threshold_table(results_of([with_view("a", 0.1)])) is None
-
-
-def test_searches_are_counted_once_and_unequal_budgets_are_told() -> None:
-    def tuned(model: str, trials: int, seed: int = 0) -> dict[str, Any]:
-        search = {"key": f"{model}/{trials}", "trials": trials, "trainings": trials + 3, "seconds": 60.0}
-        return line(model=model, seed=seed, tuning=search)
-
-    same = [tuned("nbfnet", 20), tuned("nbfnet", 20, 1), tuned("nbfnet+cp", 20)]
-    assert list(budgets(same)) == ["nbfnet/20", "nbfnet+cp/20"]
-    assert unequal_budgets(results_of(same)) == []
-    assert unequal_budgets(results_of([*same[:2], tuned("nbfnet+cp", 40)])) == [
-        "- grail/fb237_v1, nbfnet: 20 trials without context, 40 with it"
-    ]
 
 
 def test_searches_of_different_sizes_are_told_by_family() -> None:
@@ -209,17 +183,9 @@ def test_searches_of_different_sizes_are_told_by_family() -> None:
     ]
     equal = [("grail/fb237_v1", "nbfnet", 7), ("grail/fb237_v2", "nbfnet+cp", 7)]
     searches = tuple(SearchCost(*search, 1.0) for search in (*spent, *equal))
-    assert unequal_budgets(results_of(lines, "", searches)) == [
+    assert unequal_searches(results_of(lines, "", searches)) == [
         "- grail/nell, nbfnet: 15 trainings without context, 12 with it"
     ]
-
-
-def test_models_without_a_row_are_named() -> None:
-    results = results_of(
-        [line(model="nbfnet"), line("grail_transductive/fb237_v1", "redgnn+cp"), line(model="nbfnet+dup")]
-    )
-    assert absent_rows(results, "inductive") == ["redgnn+cp"]
-    assert absent_rows(results, "transductive") == ["nbfnet"]
 
 
 def test_parts_of_context_stand_between_none_and_all() -> None:
@@ -270,33 +236,34 @@ def test_the_page_is_the_same_bytes_whatever_the_order_of_lines_and_files(
         for part in range(seed + 1):
             lines = shuffled[part :: seed + 1]
             (folder / f"{part}.jsonl").write_text("".join(json.dumps(found) + "\n" for found in lines))
-        pages.add(report_text(read_results(folder)))
+        results = read_results(folder)
+        pages.add("".join(page(results) for page in (results_page, context_page, protocols_page)))
     assert len(pages) == 1
 
 
-def test_the_page_holds_every_part(many: list[dict[str, Any]]) -> None:
-    text = report_text(results_of(many, "Tried: everything."))
+def test_the_pages_hold_every_part(many: list[dict[str, Any]]) -> None:
+    results = results_of(many, "Tried: everything.")
+    text, context = results_page(results), context_page(results)
     for heading in (
         "## The paper's Table 1: transductive",
         "## The paper's Table 2: inductive",
+        "## Beyond the paper: inductive MRR",
         "## The paper's Table 4: Algorithm 1 against Algorithm 3",
-        "### All settings, MRR",
-        "### Where context hurts",
-        "### By distance of the answer, inductive",
-        "### Threshold sensitivity",
-        "## Search and cost",
     ):
         assert heading in text
-    assert text.endswith("## Notes\n\nTried: everything.\n")
-    assert "| nbfnet+cp vs nbfnet+dup | 24 |" in text
-    assert "nan" not in text.lower()
+    for heading in ("## Where it hurts", "## Where it helps", "| hops to the answer | 1 |"):
+        assert heading in context
+    assert context.endswith("## Notes\n\nTried: everything.\n")
+    assert "| nbfnet+cp vs nbfnet+dup | 24 |" in context
+    assert "nan" not in (text + context).lower()
 
 
-def test_the_page_of_nothing_says_that_all_is_missing() -> None:
-    text = report_text(results_of([]))
+def test_the_pages_of_nothing_say_that_all_is_missing() -> None:
+    text = results_page(results_of([]))
     assert "**0 of 48** cells" in text
     assert "48 of the 48 are missing" in text
-    assert text.count("Missing: no such lines yet") >= 4
+    for page in (context_page, protocols_page):
+        assert "Missing: no such lines yet" in page(results_of([]))
 
 
 def test_the_main_figures_as_json(many: list[dict[str, Any]]) -> None:

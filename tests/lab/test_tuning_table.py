@@ -1,65 +1,45 @@
-"""The table of a grid: complete searches alone, means over them, the best one bold."""
+"""The table of changes: complete searches alone, gains over the recipe as it is, a mean over what was tried."""
 
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import pytest
+from lab.pages import changes_table, gains, grids
 
-WIDE, DEEP = {"model.dim": 64}, {"model.layers": 8}
-
-
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    return importlib.import_module("lab.pages")
+WIDE, DEEP, SAME = {"model.dim": 64}, {"model.layers": 8}, {"model.layers": 6}
+BOTH = {**WIDE, **DEEP}
 
 
-def search(
-    path: Path, seed: int, scores: dict[str, tuple[dict[str, Any], float | None]], **model: Any
-) -> None:
+def search(path: Path, *trials: tuple[dict[str, Any], float | None], model: str = "nbfnet") -> None:
     header = {
-        "kind": "search", "dataset": "grail/nell_v2", "model": "nbfnet", "select": "pseudo-inductive",
-        "sampler": "grid", "seed": seed, "rung_epochs": [3], "base": {"model": {"name": "nbfnet", **model}},
-        "space": {"together.change": {"choices": [WIDE, DEEP]}},
+        "kind": "search", "dataset": "grail/nell_v2", "model": model, "select": "pseudo-inductive",
+        "sampler": "grid", "seed": 0, "rung_epochs": [3], "base": {"model": {"name": "nbfnet"}},
+        "space": {"together.change": {"choices": [WIDE, DEEP, SAME]}},
     }  # fmt: skip
     lines = [
         {"kind": "trial", "valid_mrr": score, "values": {"together.change": change}}
-        for change, score in scores.values()
+        for change, score in trials
     ]
     path.write_text("\n".join(json.dumps(line) for line in [header, *lines]) + "\n", "utf-8")
 
 
-def test_means_of_complete_searches(script: ModuleType, tmp_path: Path) -> None:
-    search(tmp_path / "a.jsonl", 0, {"wide": (WIDE, 0.4), "deep": (DEEP, 0.5)})
-    search(tmp_path / "b.jsonl", 1, {"deep": (DEEP, 0.3), "wide": (WIDE, 0.5)})
-    search(tmp_path / "cut_off.jsonl", 2, {"wide": (WIDE, 0.9)})
-    search(tmp_path / "failed.jsonl", 3, {"wide": (WIDE, 0.9), "deep": (DEEP, None)})
-    (found,) = script.grids(tmp_path).values()
-    assert script.grid_table(found).splitlines() == [
-        "| change | mean | gain | nell_v2, 3 epochs, seed 0 | nell_v2, 3 epochs, seed 1 |",
-        "| --- | --: | --: | --: | --: |",
-        "| `model.dim = 64` | **.450** |  | .400 | .500 |",
-        "| `model.layers = 8` | .400 |  | .500 | .300 |",
+def test_gains_are_means_over_complete_searches(tmp_path: Path) -> None:
+    search(tmp_path / "a.jsonl", (WIDE, 0.4), (DEEP, 0.5), (SAME, 0.3))
+    search(tmp_path / "b.jsonl", (DEEP, 0.3), (SAME, 0.3), (WIDE, 0.5))
+    search(tmp_path / "c.jsonl", (WIDE, 0.2), (DEEP, 0.5), (SAME, 0.5), model="nbfnet+cp")
+    search(tmp_path / "cut_off.jsonl", (WIDE, 0.9), (SAME, 0.1))
+    search(tmp_path / "failed.jsonl", (WIDE, 0.9), (DEEP, None), (SAME, 0.1))
+    assert changes_table(grids(tmp_path)).splitlines() == [
+        "| change | grail/nell nbfnet | grail/nell nbfnet+cp |",
+        "| --- | --: | --: |",
+        "| `model.dim = 64` | +.150 | −.300 |",
+        "| `model.layers = 8` | +.100 | +.000 |",
     ]
 
 
-def test_a_change_to_what_is_there_is_the_recipe_as_it_is(script: ModuleType, tmp_path: Path) -> None:
-    search(tmp_path / "a.jsonl", 0, {"wide": (WIDE, 0.4), "deep": (DEEP, 0.5)}, layers=8)
-    (found,) = script.grids(tmp_path).values()
-    assert script.grid_table(found).splitlines()[2:] == [
-        "| `model.dim = 64` | .400 | −.100 | .400 |",
-        "| as it is | **.500** | +.000 | .500 |",
-    ]
-
-
-def test_changes_to_another_base_are_another_table(script: ModuleType, tmp_path: Path) -> None:
-    search(tmp_path / "a.jsonl", 0, {"wide": (WIDE, 0.4), "deep": (DEEP, 0.5)})
-    search(tmp_path / "b.jsonl", 0, {"wide": (WIDE, 0.4), "deep": (DEEP, 0.5)}, exclude_head=True)
-    assert sorted(base for _, _, base, _ in script.grids(tmp_path)) == [
-        '{"model": {"name": "nbfnet", "exclude_head": true}}',
-        '{"model": {"name": "nbfnet"}}',
-    ]
+def test_only_single_changes_count_and_only_beside_the_recipe_as_it_is(tmp_path: Path) -> None:
+    search(tmp_path / "a.jsonl", (WIDE, 0.4), (BOTH, 0.9), (SAME, 0.3))
+    search(tmp_path / "b.jsonl", (WIDE, 0.4), (DEEP, 0.5), (BOTH, 0.5))
+    assert [list(gains(one)) for one in grids(tmp_path)] == [["`model.dim = 64`"], []]
