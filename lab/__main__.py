@@ -362,7 +362,7 @@ def tune(
     _refuse_searched(changes, searched, space or model)
     if epochs is not None:
         changes["train.epochs"] = epochs
-    values = find_recipe(dataset, model, recipe, shipped_variants()).values
+    values = find_recipe(dataset, model, recipe, shipped_variants())
     base = recipe_of(changed(values, {"dataset": dataset, **changes}))
     config = SearchConfig(base, model, searched, select, sampler, pruner, seed)
     path = file or Path("results/trials") / f"{trials_name(dataset, model)}.{select}.{sampler}.{seed}.jsonl"

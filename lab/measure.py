@@ -150,7 +150,6 @@ def measure(task: Task, report: Any) -> dict[str, Any]:
         "gpu_bytes": torch.cuda.max_memory_allocated(task.device) if machine["device"] == "cuda" else None,
         "by_distance": _slices(task.cell.key.dataset).by_distance(evaluated),
         "by_support": _slices(task.cell.key.dataset).by_support(evaluated),
-        "tuning": task.cell.tuning,
         "fingerprint": fingerprint(task.cell.recipe.to_dict()),
         "settings": task.cell.recipe.to_dict(),
         "dataset_sha256": experiment.fingerprint(data),

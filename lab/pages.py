@@ -45,7 +45,7 @@ MODELS = {
 
 def as_shipped(results: Results, dataset: str, model: str) -> Group | None:
     """What `--model` gives today: the lines of the shipped recipe, or of the one that validation prefers."""
-    name = recipe_name(SHIPPED, find_recipe(dataset, model, SHIPPED, shipped_variants()).values)
+    name = recipe_name(SHIPPED, find_recipe(dataset, model, SHIPPED, shipped_variants()))
     found = [group for group in results.of(dataset, model) if group.recipe == name]
     return found[0] if found else results.chosen(dataset, model)
 

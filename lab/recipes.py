@@ -215,37 +215,15 @@ def find_variant(suffix: str, known: Mapping[str, Variant]) -> Variant:
     return known[suffix]
 
 
-_TUNING = "# tuning: "
-
-
-def recipe_text(
-    recipe: Recipe, *, comments: tuple[str, ...] = (), tuning: Mapping[str, Any] | None = None
-) -> str:
-    """A recipe as a TOML file: comments, how it was found (`tuning_of` reads that), what it says."""
-    lines = [f"# {comment}".rstrip() for comment in comments]
-    if tuning is not None:
-        lines.append(_TUNING + json.dumps(dict(tuning), sort_keys=True, allow_nan=False))
-    head = "\n".join(lines)
+def recipe_text(recipe: Recipe, *, comments: tuple[str, ...] = ()) -> str:
+    """A recipe as a TOML file: comments, and what it says."""
+    head = "\n".join(f"# {comment}".rstrip() for comment in comments)
     values = recipe.to_dict()
     said = canonical(values)
     if recipe.context is not None:  # the product's defaults are others than the recorded ones
         said["context"] = {**values["context"], "views": list(values["context"]["views"])}
         said["train"]["edge_dropout"] = values["train"]["edge_dropout"]
-    return (f"{head}\n\n" if lines else "") + to_toml(said)
-
-
-def tuning_of(path: str | Path) -> dict[str, Any] | None:
-    """How a recipe file says that it was found; None where it does not."""
-    for line in Path(path).read_text("utf-8").splitlines():
-        if line.startswith(_TUNING):
-            try:
-                found = json.loads(line.removeprefix(_TUNING))
-            except ValueError as error:
-                raise ConfigError(
-                    f"{path}: the line that says how it was tuned is damaged ({error})."
-                ) from error
-            return dict(found)
-    return None
+    return (f"{head}\n\n" if head else "") + to_toml(said)
 
 
 def to_toml(values: Mapping[str, Any]) -> str:
@@ -308,16 +286,6 @@ class Cell:
 
     key: Key
     recipe: Recipe
-    tuning: dict[str, Any] | None = None
-    """How the recipe was found; None for one that was not searched for."""
-
-
-@dataclass(frozen=True)
-class FoundRecipe:
-    """A recipe's values from a source, before they are changed."""
-
-    values: Mapping[str, Any]
-    tuning: dict[str, Any] | None = None
 
 
 def make_cell(
@@ -332,12 +300,12 @@ def make_cell(
 ) -> Cell:
     """The training of a model on a dataset by the recipe that the source has for it, changed by `changes`."""
     found = find_recipe(dataset, model, source, variants)
-    values = changed(found.values, {"dataset": dataset, **changes})
+    values = changed(found, {"dataset": dataset, **changes})
     name = label or (SHIPPED if source == SHIPPED else Path(source).name.removesuffix(".toml"))
     if any(letter.isspace() for letter in name):
         raise ConfigError(f"the recipe's label is {name!r}; it cannot hold a space. Give one with --label.")
     key = Key(dataset, model, recipe_name(name, values), seed)
-    return Cell(key, recipe_of(values), found.tuning)
+    return Cell(key, recipe_of(values))
 
 
 def recipe_name(label: str, values: Mapping[str, Any]) -> str:
@@ -345,8 +313,8 @@ def recipe_name(label: str, values: Mapping[str, Any]) -> str:
     return f"{label}#{fingerprint(values)[:8]}"
 
 
-def find_recipe(dataset: str, model: str, source: str, variants: Mapping[str, Variant]) -> FoundRecipe:
-    """From one file (.toml), or from `lab/recipes/SOURCE`; a variant starts from the +cp recipe.
+def find_recipe(dataset: str, model: str, source: str, variants: Mapping[str, Variant]) -> Mapping[str, Any]:
+    """The values of a recipe from one file (.toml), or from `lab/recipes/SOURCE`; a variant starts from the +cp recipe.
 
     A dataset that the folder says nothing of has the product's recipe, which is by family, or its defaults.
     """
@@ -356,19 +324,17 @@ def find_recipe(dataset: str, model: str, source: str, variants: Mapping[str, Va
     values = _listed(dataset, base, bool(suffix), source) or _of_the_product(
         dataset, base, bool(suffix), source
     )
-    return FoundRecipe(find_variant(suffix, variants).applied(values) if suffix else values)
+    return find_variant(suffix, variants).applied(values) if suffix else values
 
 
-def _from_file(path: Path, model: str, variants: Mapping[str, Variant]) -> FoundRecipe:
+def _from_file(path: Path, model: str, variants: Mapping[str, Variant]) -> Mapping[str, Any]:
     recipe = read_recipe(path)
     base, suffix = split_name(model)
     if recipe.model != base or bool(suffix) != (recipe.context is not None):
         has = f"{recipe.model}, {'with' if recipe.context is not None else 'without'} context"
         raise ConfigError(f"{path}: the recipe is for {has}; it cannot serve the model {model!r}.")
     values = recipe.to_dict()
-    if suffix:
-        values = find_variant(suffix, variants).applied(values)
-    return FoundRecipe(values, tuning_of(path))
+    return find_variant(suffix, variants).applied(values) if suffix else values
 
 
 def _listed(dataset: str, base: str, context: bool, source: str) -> dict[str, Any] | None:

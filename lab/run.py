@@ -270,7 +270,7 @@ def run_again(
 ) -> Comparison:
     """Do a line's training again, by the recipe that the line holds; nothing is written."""
     watcher = watcher or Watcher()
-    cell = Cell(Key.of(old), recipe_of(old["settings"]), old.get("tuning"))
+    cell = Cell(Key.of(old), recipe_of(old["settings"]))
     waiting = [Task(cell, device, None, commit)]
     tell = watcher.progress
     for finished in run_jobs(

@@ -317,7 +317,7 @@ class Search:
             f"Found by `python -m lab tune` on {recipe.dataset} for {self.config.model}: trial {cost['trial']} of "
             f"{cost['trials']}, {cost['seconds']:.0f} s, {self.config.select} MRR {cost['valid_mrr']:.4f}."
         )
-        return recipe_text(recipe, comments=(comment,), tuning=cost)
+        return recipe_text(recipe, comments=(comment,))
 
 
 def _optuna() -> Any:

@@ -156,7 +156,6 @@ def test_a_search_is_asked_trained_told_and_its_recipe_trained(cli, family, tmp_
     bench = ("run", "-d", family, "-m", "nbfnet", "--recipe", "won.toml", "--seeds", "1")
     assert cli(*bench, "--device", "cpu").code == 0
     (made,) = read_lines("results/bench.jsonl")
-    assert made["tuning"]["trials"] == 2
     assert made["recipe"].startswith("won#")
     assert made["valid_mrr"] == found["winner"]["valid_mrr"]
 

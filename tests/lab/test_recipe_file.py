@@ -6,15 +6,13 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from contextpool.context.config import ContextConfig, ViewConfig
-from contextpool.errors import ConfigError
 from contextpool.recipe import Recipe, read_recipe
 from contextpool.train.config import TrainConfig
-from lab.recipes import canonical, fingerprint, recipe_text, to_toml, tuning_of
+from lab.recipes import canonical, fingerprint, recipe_text, to_toml
 from support import context_with
 
 VIEWS = st.builds(
@@ -39,7 +37,7 @@ RECIPES = st.builds(
 
 @given(recipe=RECIPES)
 def test_a_recipe_comes_back_from_its_file(recipe: Recipe) -> None:
-    read = Recipe.from_dict(tomllib.loads(recipe_text(recipe, comments=("one", ""), tuning={"trials": 3})))
+    read = Recipe.from_dict(tomllib.loads(recipe_text(recipe, comments=("one", ""))))
     assert read.to_dict() == {**recipe.to_dict(), "model": read.to_dict()["model"]}
     assert read.model_config() == recipe.model_config()
     assert fingerprint(read.to_dict()) == fingerprint(recipe.to_dict())
@@ -71,18 +69,11 @@ def test_defaults_that_are_written_out_change_nothing() -> None:
     assert fingerprint(plain.to_dict()) != fingerprint(replace(plain, context=None).to_dict())
 
 
-def test_how_a_recipe_was_found_is_read_back(tmp_path: Path) -> None:
+def test_comments_stand_before_a_recipe(tmp_path: Path) -> None:
     path = tmp_path / "a.toml"
-    tuning = {"key": "world/nbfnet", "trials": 20, "seconds": 3.5, "valid_mrrs": [0.5, 0.6]}
-    path.write_text(recipe_text(Recipe("world"), comments=("Found by a search",), tuning=tuning))
-    assert path.read_text().startswith("# Found by a search\n# tuning: {")
-    assert tuning_of(path) == tuning
+    path.write_text(recipe_text(Recipe("world"), comments=("Found by a search",)))
+    assert path.read_text().startswith("# Found by a search\n\n")
     assert read_recipe(path) == Recipe("world")
-    path.write_text(recipe_text(Recipe("world")))
-    assert tuning_of(path) is None
-    path.write_text("# tuning: {half")
-    with pytest.raises(ConfigError, match="how it was tuned is damaged"):
-        tuning_of(path)
 
 
 def test_tables_and_lists_of_tables_are_written_as_they_are_read() -> None:
