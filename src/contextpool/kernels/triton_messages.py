@@ -144,6 +144,49 @@ def _message_gradient(
 
 
 @triton.jit
+def _sent_along(
+    state, weight, edge_weight, edge, source, weight_place, member, columns, column_ok, dim,
+    MESSAGE: tl.constexpr, HAS_EDGE_WEIGHT: tl.constexpr,
+):  # fmt: skip
+    """Messages [E, D] of E edges, and which of their numbers are real."""
+    sent, along, ok = _rows(state, weight, source, weight_place, member, columns, column_ok, dim)
+    message = _composed(sent, along, MESSAGE)
+    if HAS_EDGE_WEIGHT:
+        message = message * tl.load(edge_weight + edge, mask=member, other=0.0).to(tl.float32)[:, None]
+    return message, ok
+
+
+@triton.jit
+def _passed_back(
+    state, weight, edge_weight, grad_state, grad_edge_weight, edge, source, weight_place, member, columns, column_ok,
+    dim, constant, slope, largest, to_max, smallest, to_min,
+    MESSAGE: tl.constexpr, HAS_EDGE_WEIGHT: tl.constexpr,
+    AT_MAX: tl.constexpr, AT_MIN: tl.constexpr, AT_STD: tl.constexpr,
+):  # fmt: skip
+    """The gradients of the relation weights [E, D] of E edges, and which are real; adds those of what they came from
+    and of their own weights, atomically. Coefficients as `_coefficients` has them, or one row of them for all edges.
+    """
+    sent, along, ok = _rows(state, weight, source, weight_place, member, columns, column_ok, dim)
+    bare = _composed(sent, along, MESSAGE)
+    message = bare
+    if HAS_EDGE_WEIGHT:
+        factor = tl.load(edge_weight + edge, mask=member, other=0.0).to(tl.float32)[:, None]
+        message = bare * factor
+    back = _message_gradient(
+        message, constant, slope, largest, to_max, smallest, to_min, AT_MAX, AT_MIN, AT_STD
+    )
+    back = tl.where(ok, back, 0.0)
+    if HAS_EDGE_WEIGHT:
+        share = tl.sum(back * bare, axis=1)
+        tl.atomic_add(grad_edge_weight + edge, share, mask=member, sem="relaxed")
+        back = back * factor
+    to_state, to_weight = _shares(back, sent, along, MESSAGE)
+    at_state = grad_state + source.to(tl.int64)[:, None] * dim
+    tl.atomic_add(at_state + columns[None, :], to_state, mask=ok, sem="relaxed")
+    return to_weight, ok
+
+
+@triton.jit
 def _members(views, edge_views, walked):
     """[S, E] whether each edge takes part in each stream; view -1 is the full stream."""
     bit = (edge_views[None, :] >> tl.maximum(views, 0)[:, None]) & 1

@@ -12,12 +12,11 @@ import triton.language as tl
 from contextpool.kernels.triton_messages import (
     _absorbed,
     _coefficients,
-    _composed,
     _larger,
     _members_of,
     _message_gradient,
-    _rows,
-    _shares,
+    _passed_back,
+    _sent_along,
     _smaller,
 )
 
@@ -118,21 +117,10 @@ def aggregate_forward(
                 next_relation = tl.load(edge_relation + following, mask=following < end, other=0)
                 member, bits = _members_of(edge, source, edge_views, view, num_sources, HAS_VIEW)
                 row_bits |= bits
-                sent, along, ok = _rows(
-                    state,
-                    weight,
-                    source,
-                    weight_base + relation.to(tl.int64) * dim,
-                    member,
-                    columns,
-                    column_ok,
-                    dim,
-                )
-                message = _composed(sent, along, MESSAGE)
-                if HAS_EDGE_WEIGHT:
-                    message = (
-                        message * tl.load(edge_weight + edge, mask=member, other=0.0).to(tl.float32)[:, None]
-                    )
+                message, ok = _sent_along(
+                    state, weight, edge_weight, edge, source, weight_base + relation.to(tl.int64) * dim,
+                    member, columns, column_ok, dim, MESSAGE, HAS_EDGE_WEIGHT,
+                )  # fmt: skip
                 count += member.to(tl.int32)
                 total, squares, largest, at_largest, smallest, at_smallest = _absorbed(
                     total, squares, largest, at_largest, smallest, at_smallest, message, ok,
@@ -299,27 +287,13 @@ def aggregate_backward(
                     next_relation = tl.load(edge_relation + following, mask=following < end, other=0)
                     member, _ = _members_of(edge, source, edge_views, view, num_sources, HAS_VIEW)
                     weight_place = weight_base + relation.to(tl.int64) * dim
-                    sent, along, ok = _rows(
-                        state, weight, source, weight_place, member, columns, column_ok, dim
+                    to_weight, ok = _passed_back(
+                        state, weight, edge_weight, grad_state, grad_edge_weight, edge, source, weight_place,
+                        member, columns, column_ok, dim, constant[None, :], slope[None, :], largest[None, :],
+                        to_max[None, :], smallest[None, :], to_min[None, :],
+                        MESSAGE, HAS_EDGE_WEIGHT, AT_MAX, AT_MIN, AT_STD,
                     )  # fmt: skip
-                    bare = _composed(sent, along, MESSAGE)
-                    message = bare
-                    if HAS_EDGE_WEIGHT:
-                        factor = tl.load(edge_weight + edge, mask=member, other=0.0).to(tl.float32)[:, None]
-                        message = bare * factor
-                    back = _message_gradient(
-                        message, constant[None, :], slope[None, :], largest[None, :], to_max[None, :],
-                        smallest[None, :], to_min[None, :], AT_MAX, AT_MIN, AT_STD,
-                    )  # fmt: skip
-                    back = tl.where(ok, back, 0.0)
-                    if HAS_EDGE_WEIGHT:
-                        share = tl.sum(back * bare, axis=1)
-                        tl.atomic_add(grad_edge_weight + edge, share, mask=member, sem="relaxed")
-                        back = back * factor
-                    at_state = grad_state + source.to(tl.int64)[:, None] * dim
                     at_weight = grad_weight + weight_place[:, None]
-                    to_state, to_weight = _shares(back, sent, along, MESSAGE)
-                    tl.atomic_add(at_state + columns[None, :], to_state, mask=ok, sem="relaxed")
                     tl.atomic_add(at_weight + columns[None, :], to_weight, mask=ok, sem="relaxed")
                     source = next_source
                     relation = next_relation

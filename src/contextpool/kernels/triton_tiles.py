@@ -14,11 +14,10 @@ import triton.language as tl
 from contextpool.kernels.triton_messages import (
     _absorbed,
     _coefficients,
-    _composed,
     _members_of,
     _message_gradient,
-    _rows,
-    _shares,
+    _passed_back,
+    _sent_along,
 )
 
 
@@ -129,13 +128,10 @@ def forward_tiles(
         while step < steps:
             next_source, next_relation = _edge(edge_source, edge_relation, edge + 1, end)
             member, _ = _members_of(edge, source, edge_views, view, num_sources, HAS_VIEW)
-            sent, along, ok = _rows(
-                state, weight, source, along_query + relation.to(tl.int64) * dim, member, columns, column_ok, dim
+            message, ok = _sent_along(
+                state, weight, edge_weight, edge, source, along_query + relation.to(tl.int64) * dim,
+                member, columns, column_ok, dim, MESSAGE, HAS_EDGE_WEIGHT,
             )  # fmt: skip
-            message = _composed(sent, along, MESSAGE)
-            if HAS_EDGE_WEIGHT:
-                factor = tl.load(edge_weight + edge, mask=member, other=0.0).to(tl.float32)
-                message = message * factor[:, None]
             received += member.to(tl.int32)
             total, squares, largest, at_largest, smallest, at_smallest = _absorbed(
                 total, squares, largest, at_largest, smallest, at_smallest, message, ok,
@@ -260,25 +256,11 @@ def backward_tiles(
                 next_source, next_relation = _edge(edge_source, edge_relation, edge + 1, end)
                 member, _ = _members_of(edge, source, edge_views, view, num_sources, HAS_VIEW)
                 along_place = along_query + relation.to(tl.int64) * dim
-                sent, along, ok = _rows(
-                    state, weight, source, along_place, member, columns, column_ok, dim
+                to_weight, _ = _passed_back(
+                    state, weight, edge_weight, grad_state, grad_edge_weight, edge, source, along_place,
+                    member, columns, column_ok, dim, constant, slope, largest, to_max, smallest, to_min,
+                    MESSAGE, HAS_EDGE_WEIGHT, AT_MAX, AT_MIN, AT_STD,
                 )  # fmt: skip
-                bare = _composed(sent, along, MESSAGE)
-                message = bare
-                if HAS_EDGE_WEIGHT:
-                    factor = tl.load(edge_weight + edge, mask=member, other=0.0).to(tl.float32)[:, None]
-                    message = bare * factor
-                back = _message_gradient(
-                    message, constant, slope, largest, to_max, smallest, to_min, AT_MAX, AT_MIN, AT_STD
-                )
-                back = tl.where(ok, back, 0.0)
-                if HAS_EDGE_WEIGHT:
-                    share = tl.sum(back * bare, axis=1)
-                    tl.atomic_add(grad_edge_weight + edge, share, mask=member, sem="relaxed")
-                    back = back * factor
-                at_state = grad_state + source.to(tl.int64)[:, None] * dim
-                to_state, to_weight = _shares(back, sent, along, MESSAGE)
-                tl.atomic_add(at_state + columns[None, :], to_state, mask=ok, sem="relaxed")
                 ends = member & (relation != run_relation)
                 _add_run(grad_weight, run, along_query, run_relation, ends, columns, column_ok, dim)
                 run = tl.where(ends[:, None], 0.0, run) + to_weight
