@@ -91,8 +91,7 @@ class PeakMemory:
 
 def run_engine(engine: str, path: Path, memory: int) -> None:
     """One engine in this process; prints one JSON line."""
-    from contextpool.context.mining import mine_counts
-    from contextpool.context.mining.codes import checksum
+    from contextpool.context.mining import checksum, mine_counts
 
     if engine != "spark":
         write_power_law(path.parent / "warm-up.npy", 1_000, 100, 10)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contextpool.kernels.cpu_walk import mark, new_bitmap, take_all
-from contextpool.kernels.rows import entries_of_rows
+from contextpool.kernels.hop import entries_of_rows
 
 ROWS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 6)), max_size=12)
 """(first entry, size) of each row."""

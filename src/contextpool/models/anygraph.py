@@ -18,9 +18,9 @@ from contextpool.context.config import ContextConfig
 from contextpool.errors import ConfigError
 from contextpool.graph.relations import inverse
 from contextpool.kernels.hop import Hop
-from contextpool.kernels.interface import FULL, Stream, UpdateWeights, next_states, node_scores, triton_takes
+from contextpool.kernels.interface import FULL, Stream, UpdateWeights, next_states, triton_takes
 from contextpool.models.base import LinkPredictor, multi_layer_perceptron, scatter_scores
-from contextpool.models.nbfnet import REDUCTIONS, SCALERS, mean_log_degree
+from contextpool.models.nbfnet import REDUCTIONS, SCALERS, mean_log_degree, scores_of_states
 from contextpool.models.relation_encoder import RelationGraph, vectors_of
 from contextpool.models.streams import LEAST_MASS, RelevanceGate
 from contextpool.pool.batch import QueryBatch
@@ -106,13 +106,7 @@ class AnyGraph(LinkPredictor):
         state = query  # node b is the head of query b
         for layer, hop in zip(self.layers, walk.hops, strict=True):
             state = layer(state, hop, query, relations, gates, log_degree)
-        first, last = self.score[0], self.score[-1]
-        assert isinstance(first, nn.Linear)
-        assert isinstance(last, nn.Linear)
-        of_state, of_query = first.weight.split(self.settings.dim, dim=1)
-        by_query = functional.linear(query, of_query, first.bias)  # [B, H]
-        reached = node_scores(state, by_query, walk.node_query, of_state, last.weight, last.bias)
-        scores = scatter_scores(batch, reached, last(torch.relu(by_query)).squeeze(1).float())
+        scores = scatter_scores(batch, *scores_of_states(self.score, state, query, walk.node_query))
         return scores if self.candidates is None else scores + self.candidates(batch, query)
 
 

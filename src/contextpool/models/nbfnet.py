@@ -125,22 +125,25 @@ class NBFNet(LinkPredictor):
         state = query  # [B, D] node b is the head of query b
         for layer, hop in zip(self.layers, walk.hops, strict=True):
             state = layer(state, hop, query, self.context, gates, self.log_degree, enriched)
-        node_score, unreached = self._scores_of(state, query, walk.node_query)
+        node_score, unreached = scores_of_states(self.score, state, query, walk.node_query)
         scores = self.context.add_candidate_logit(scatter_scores(batch, node_score, unreached), batch)
         return scores if self.own_head is None else self.own_head(scores, batch)
 
-    def _scores_of(self, state: Tensor, query: Tensor, node_query: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores of nodes [M] and of what a query did not reach [B]: an MLP over (state, query), state 0 for those.
 
-        The query's half of the first product is the same for all nodes of a query: it is done once.
-        """
-        first, last = self.score[0], self.score[-1]
-        assert isinstance(first, nn.Linear)
-        assert isinstance(last, nn.Linear)
-        of_state, of_query = first.weight.split(self.settings.dim, dim=1)
-        by_query = functional.linear(query, of_query, first.bias)  # [B, H]
-        node_score = node_scores(state, by_query, node_query, of_state, last.weight, last.bias)
-        return node_score, last(torch.relu(by_query)).squeeze(1).float()
+def scores_of_states(
+    head: nn.Sequential, state: Tensor, query: Tensor, node_query: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Scores of nodes [M] and of what a query did not reach [B]: an MLP over (state, query), state 0 for those.
+
+    The query's half of the first product is the same for all nodes of a query: it is done once.
+    """
+    first, last = head[0], head[-1]
+    assert isinstance(first, nn.Linear)
+    assert isinstance(last, nn.Linear)
+    of_state, of_query = first.weight.split(state.size(1), dim=1)
+    by_query = functional.linear(query, of_query, first.bias)  # [B, H]
+    node_score = node_scores(state, by_query, node_query, of_state, last.weight, last.bias)
+    return node_score, last(torch.relu(by_query)).squeeze(1).float()
 
 
 class NBFNetLayer(nn.Module):

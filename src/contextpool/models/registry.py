@@ -9,7 +9,7 @@ from contextpool.errors import UnknownNameError, shortened
 from contextpool.models.base import LinkPredictor
 
 _HOME = {
-    "anyburl": "contextpool.models.baselines.anyburl.model:AnyBURL",
+    "anyburl": "contextpool.models.baselines.anyburl:AnyBURL",
     "anygraph": "contextpool.models.anygraph:AnyGraph",
     "compgcn": "contextpool.models.baselines.compgcn:CompGCN",
     "drum": "contextpool.models.baselines.chains:DRUM",

@@ -1,4 +1,4 @@
-"""Rules as text: what a rule model learned, for people to read.
+"""Rules: one of them, many as arrays (what AnyBURL learns, stores and applies), and as text for people to read.
 
     speaks(X,Y) <= lives_in(X,A), language(A,Y)        a cyclic rule: the body leads from X to Y
     speaks(X,english) <= born_in(X,london)             an acyclic rule that ends in a constant
@@ -13,15 +13,29 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from contextpool.errors import DataError
 from contextpool.graph.relations import RelationVocabulary
+
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 ARROW = "<="
 INNER_VARIABLES = "ABCDEFGHIJKLMNOPQRSTUVW"
 MAX_LENGTH = 8
 """Atoms that a body may have."""
+NONE = -1
+RELATION, CONSTANT, END, BODY = 0, 1, 2, 3
+"""Columns of a row; the body takes the rest of it, filled up with NONE."""
 
 _VARIABLE = re.compile(r"[A-Z]")
 _PLAIN = re.compile(r'[^\s"(),]+')
@@ -75,3 +89,124 @@ def _atom(relation: int, source: str, target: str, relations: RelationVocabulary
 def _quoted(label: str, constant: bool = False) -> str:
     plain = _PLAIN.fullmatch(label) and not (constant and _VARIABLE.fullmatch(label))
     return label if plain else json.dumps(label, ensure_ascii=False)
+
+
+@dataclass(frozen=True, eq=False)
+class RuleSet:
+    """K rules with what they predicted and how much of it was true on the training graph."""
+
+    rows: Int32s
+    """[K, 3 + L] directed relation of the head, constant that it predicts, constant that the body ends in, body."""
+    predicted: Int64s  # [K]
+    support: Int64s  # [K]
+    constants: tuple[str, ...] = ()
+    """Labels of the constants that rows number."""
+
+    @classmethod
+    def empty(cls, length: int = 0) -> RuleSet:
+        nothing = np.zeros(0, dtype=np.int64)
+        return cls(np.zeros((0, BODY + length), dtype=np.int32), nothing, nothing)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def length(self) -> Int64s:
+        """[K] atoms in each body."""
+        lengths: Int64s = (self.rows[:, BODY:] != NONE).sum(axis=1)
+        return lengths
+
+    @property
+    def longest(self) -> int:
+        return int(self.length.max(initial=0))
+
+    def confidence(self, pessimism: float) -> Floats:
+        """[K] support / (predicted + pessimism): few predictions are not trusted far."""
+        ratio: Floats = self.support / np.maximum(self.predicted + pessimism, 1e-9)
+        return ratio
+
+    def select(self, keep: npt.NDArray[np.bool_] | Int64s) -> RuleSet:
+        return RuleSet(self.rows[keep], self.predicted[keep], self.support[keep], self.constants)
+
+    def sorted(self, pessimism: float) -> RuleSet:
+        """By confidence, the highest first, then by length, relation, constants and body; constants by label."""
+        tidy = self._with_sorted_constants()
+        columns: list[Any] = [tidy.rows[:, place] for place in reversed(range(tidy.rows.shape[1]))]
+        return tidy.select(np.lexsort([*columns, tidy.length, -tidy.confidence(pessimism)]))
+
+    def _with_sorted_constants(self) -> RuleSet:
+        """Only the constants that occur, in the order of their labels."""
+        used = np.unique(self.rows[:, CONSTANT : END + 1])
+        used = used[used != NONE]
+        kept = sorted(used.tolist(), key=self.constants.__getitem__)
+        number = np.full(len(self.constants) + 1, NONE, dtype=np.int32)  # the last one is that of NONE
+        number[kept] = np.arange(len(kept))
+        rows = self.rows.copy()
+        rows[:, CONSTANT : END + 1] = number[rows[:, CONSTANT : END + 1]]
+        return RuleSet(rows, self.predicted, self.support, tuple(self.constants[place] for place in kept))
+
+    # as rules and as text
+
+    def rule(self, number: int, pessimism: float = 0.0) -> Rule:
+        relation, constant, end, *body = self.rows[number].tolist()
+        predicted, support = int(self.predicted[number]), int(self.support[number])
+        return Rule(
+            relation,
+            tuple(step for step in body if step != NONE),
+            float(support / max(predicted + pessimism, 1e-9)),
+            None if constant == NONE else self.constants[constant],
+            None if end == NONE else self.constants[end],
+            predicted,
+            support,
+        )
+
+    def lines(self, relations: RelationVocabulary) -> Iterator[str]:
+        """One rule a line: predicted, support, their ratio, the rule; separated by tabs."""
+        for number in range(len(self)):
+            rule = self.rule(number)
+            yield f"{rule.predicted}\t{rule.support}\t{rule.confidence!r}\t{rule.text(relations)}"
+
+    # as tensors
+
+    def to_tensors(self) -> dict[str, Tensor]:
+        labels = "\n".join(self.constants).encode("utf-8")
+        return {
+            "rows": torch.from_numpy(self.rows.copy()),
+            "predicted": torch.from_numpy(self.predicted.copy()),
+            "support": torch.from_numpy(self.support.copy()),
+            "constants": torch.frombuffer(bytearray(labels), dtype=torch.uint8)
+            if labels
+            else torch.zeros(0, dtype=torch.uint8),
+        }
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, Tensor], num_relations: int) -> RuleSet:
+        """Checked: compiled code does not look where it reads."""
+        arrays = {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
+        labels = arrays["constants"].tobytes().decode("utf-8", "replace")
+        constants = tuple(labels.split("\n")) if labels else ()
+        found = cls(arrays["rows"], arrays["predicted"], arrays["support"], constants)
+        found._check(num_relations)
+        return found
+
+    def _check(self, num_relations: int) -> None:
+        rows, count = self.rows, len(self.rows)
+        fits = rows.ndim == 2 and BODY <= rows.shape[1] <= BODY + MAX_LENGTH and rows.dtype == np.int32
+        fits = fits and self.predicted.shape == self.support.shape == (count,)
+        fits = fits and self.predicted.dtype == self.support.dtype == np.int64
+        if fits and count:
+            heads, ends, body = rows[:, RELATION], rows[:, CONSTANT : END + 1], rows[:, BODY:]
+            filled = body != NONE
+            fits = (
+                heads.min() >= 0
+                and max(heads.max(), body.max(initial=NONE)) < 2 * num_relations
+                and min(ends.min(), body.min(initial=NONE)) >= NONE
+                and ends.max() < len(self.constants)
+                and not (filled[:, 1:] & ~filled[:, :-1]).any()
+                and not ((ends[:, 0] == NONE) & ~filled.any(axis=1)).any()
+            )
+        if not fits:
+            raise DataError(
+                f"the stored rules do not fit {num_relations:,} relations and {len(self.constants):,} constants; "
+                "the file is damaged, or another model's. Train again."
+            )

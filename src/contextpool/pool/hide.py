@@ -18,7 +18,7 @@ from torch import Tensor
 from contextpool.errors import ConfigError, DataError
 from contextpool.graph.graph import Graph
 from contextpool.graph.hashing import mixed
-from contextpool.kernels.rows import numbers_of_rows
+from contextpool.kernels.hop import numbers_of_rows
 from contextpool.pool.incidence import cached_per_graph
 from contextpool.triples.store import Triple
 

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
-from contextpool.kernels.hop import Hop, LaunchPlan
-from contextpool.kernels.rows import numbers_of_rows
+from contextpool.kernels.hop import Hop, LaunchPlan, numbers_of_rows
 from contextpool.pool.expand import EdgeSet
 from contextpool.pool.hide import HiddenEdges, check_ids, hidden_or_none
 from contextpool.pool.incidence import in_main_memory

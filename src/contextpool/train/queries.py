@@ -9,7 +9,7 @@ from torch import Tensor
 
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import DirectedQueries
-from contextpool.kernels.rows import entries_of_rows
+from contextpool.kernels.hop import entries_of_rows
 from contextpool.triples.filters import KnownAnswers
 from contextpool.triples.store import Triples
 

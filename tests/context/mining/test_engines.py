@@ -28,8 +28,7 @@ from context.mining.graph_files import (
     write_tsv,
 )
 from contextpool.context.counts import count_cooccurrence
-from contextpool.context.mining import Engine, mine_counts, partitions
-from contextpool.context.mining.codes import checksum
+from contextpool.context.mining import Engine, checksum, mine_counts, partitions
 from contextpool.errors import ConfigError, ContextPoolError, DataError, MissingExtraError, TripleFileError
 from contextpool.graph.graph import read_graph
 from contextpool.triples.labels import ROLES

@@ -18,9 +18,9 @@ from contextpool.errors import ConfigError, DataError
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import RelationVocabulary
 from contextpool.models.base import Learning
-from contextpool.models.baselines.anyburl import AnyBURL, AnyBURLConfig, RuleSet
-from contextpool.models.baselines.anyburl import model as anyburl_model
-from contextpool.models.baselines.anyburl.ruleset import BODY, CONSTANT, END, NONE
+from contextpool.models.baselines import anyburl as anyburl_model
+from contextpool.models.baselines.anyburl import AnyBURL, AnyBURLConfig
+from contextpool.models.rules import BODY, CONSTANT, END, NONE, RuleSet
 from contextpool.pool.batch import BatchBuilder
 from learning_worlds import (
     ask,

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from contextpool.context.counts import Cooccurrence, Counts, available_threads, count_rows
-from contextpool.context.mining.codes import RelationCodes, by_sorted_label, holds_ids, mining_batches
+from contextpool.context.mining import RelationCodes, by_sorted_label, holds_ids, mining_batches
 from contextpool.errors import ContextPoolError, DataError, setting
 from contextpool.triples.sources.address import Address, need_file
 from contextpool.triples.sources.tables import known_rows

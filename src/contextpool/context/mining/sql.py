@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from contextpool.context.counts import Cooccurrence, available_threads, check_relation_count
-from contextpool.context.mining.codes import by_sorted_label, mining_batches
+from contextpool.context.mining import by_sorted_label, mining_batches
 from contextpool.errors import ContextPoolError, MissingExtraError, setting
 from contextpool.triples.labels import ROLES
 from contextpool.triples.sources.address import Address

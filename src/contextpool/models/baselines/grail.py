@@ -25,9 +25,8 @@ from torch.nn import functional
 from contextpool.context.config import ContextConfig
 from contextpool.errors import ConfigError
 from contextpool.graph.relations import inverse
-from contextpool.kernels.hop import Hop
+from contextpool.kernels.hop import Hop, entries_of_rows
 from contextpool.kernels.interface import FULL, Stream, aggregate
-from contextpool.kernels.rows import entries_of_rows
 from contextpool.models.base import LinkPredictor, scatter_scores
 from contextpool.pool.batch import QueryBatch
 from contextpool.pool.propagation import Propagation

@@ -28,7 +28,7 @@ from contextpool.graph.graph import Graph
 from contextpool.graph.relations import RelationVocabulary, inverse
 from contextpool.kernels.threads import in_blocks
 from contextpool.models.base import Learning, LinkPredictor
-from contextpool.models.baselines.anyburl.compiled import (
+from contextpool.models.baselines.anyburl_compiled import (
     IndexedGraph,
     Rows,
     fired_rules,
@@ -36,18 +36,19 @@ from contextpool.models.baselines.anyburl.compiled import (
     rows_of_batch,
     sample_rules,
 )
-from contextpool.models.baselines.anyburl.ruleset import (
+from contextpool.models.rules import (
     BODY,
     CONSTANT,
     END,
+    MAX_LENGTH,
     NONE,
     RELATION,
     Floats,
     Int32s,
     Int64s,
+    Rule,
     RuleSet,
 )
-from contextpool.models.rules import MAX_LENGTH, Rule
 from contextpool.pool.batch import QueryBatch
 from contextpool.pool.propagation import Propagation
 

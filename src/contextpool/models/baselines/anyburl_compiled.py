@@ -16,7 +16,7 @@ import numpy.typing as npt
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import inverse
 from contextpool.kernels.cpu_walk import first_at_least
-from contextpool.models.baselines.anyburl.ruleset import BODY, CONSTANT, END, NONE, RELATION
+from contextpool.models.rules import BODY, CONSTANT, END, NONE, RELATION
 from contextpool.pool.propagation import Propagation
 
 Int32s = npt.NDArray[np.int32]
