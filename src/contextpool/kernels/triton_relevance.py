@@ -145,39 +145,6 @@ def _gone_pairs(hidden, query, edge_inverse, edge_pair, only_one):
     return gone, gone_back
 
 
-@triton.jit(do_not_specialize=["num_directed", "num_entities"])
-def candidate_kernel(
-    relevance,  # [B, 5, 2R] float32
-    hidden,
-    edge_pair,
-    edge_inverse,
-    only_one,
-    entity_start,
-    pair_relation,
-    result,  # [B, N] float32
-    num_directed,
-    num_entities,
-    BLOCK: tl.constexpr,
-):
-    """How much each entity looks like an answer: the best precision of its relations, without the hidden fact's."""
-    query = tl.program_id(1).to(tl.int64)
-    entity = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    ok = entity < num_entities
-    gone, gone_back = _gone_pairs(hidden, query, edge_inverse, edge_pair, only_one)
-    pair = tl.load(entity_start + entity, mask=ok, other=0)
-    end = tl.load(entity_start + entity + 1, mask=ok, other=0)
-    best = tl.zeros([BLOCK], dtype=tl.float32)
-    row = relevance + (query * 5 + 2) * num_directed
-    left = tl.max(end - pair, axis=0)
-    while left > 0:
-        active = ok & (pair < end) & (pair != gone) & (pair != gone_back)
-        relation = tl.load(pair_relation + pair, mask=active, other=0)
-        best = tl.maximum(best, tl.load(row + relation, mask=active, other=0.0))
-        pair += 1
-        left -= 1
-    tl.store(result + query * num_entities + entity, best, mask=ok)
-
-
 @triton.jit(do_not_specialize=["num_relations", "num_entities"])
 def features_kernel(
     query_relation,

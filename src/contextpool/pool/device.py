@@ -86,11 +86,10 @@ class DeviceBuilder:
         if self.counts is None or decisions is None or relevance is None:
             return QueryBatch(propagation)
         table, best = None, None
-        if features:
+        if arrive:
             raw = raw_features(self.graph, self.counts, decisions, query_relation, hidden)
-            table, best = features_of(raw, self.graph, hidden, self.counts.num_entities), raw[:, 0]
-        elif arrive:
-            best = candidate_relevance(self.graph, self.counts, decisions, hidden)
+            best = raw[:, 0]
+            table = features_of(raw, self.graph, hidden, self.counts.num_entities) if features else None
         return QueryBatch(
             propagation,
             neighbor_relevance=relevance[:, :2].transpose(1, 2) if gate else None,
@@ -302,19 +301,6 @@ def _first_hops(walk: Walkers, num_layers: int) -> Tensor:
                 hop, graph.num_entities, graph.num_edges, DROPS=walk.dropout is not None, BLOCK=BLOCK,
             )  # fmt: skip
     return first_hop
-
-
-def candidate_relevance(graph: Graph, counts: CountsOf, decisions: Decisions, left_out: Tensor) -> Tensor:
-    """[B, N] max over y in NR_c of precision[inverse(query relation), y], without the fact left out."""
-    incidence, num_queries = incidence_of(graph), len(left_out)
-    result = torch.zeros(num_queries, graph.num_entities, dtype=torch.float32, device=graph.device)
-    if result.numel() and graph.num_edges:
-        triton_relevance.candidate_kernel[(cdiv(graph.num_entities, 128), num_queries)](
-            decisions.relevance, left_out, incidence.edge_pair, graph.edge_inverse, counts.only_one,
-            incidence.entity_start, incidence.pair_relation, result, 2 * graph.num_relations, graph.num_entities,
-            BLOCK=128,
-        )  # fmt: skip
-    return result
 
 
 def raw_features(
