@@ -121,17 +121,9 @@ class BatchBuilder:
         from contextpool.pool.device import DeviceBuilder  # loaded where it is needed
 
         if self.context is None and not self.relation_graph:
-            return DeviceBuilder.plain(self.graph, self.num_layers)
+            return DeviceBuilder(self.graph, self.num_layers, None)
         config = self.context or NO_CONTEXT
-        return DeviceBuilder.with_context(
-            self.graph,
-            self.num_layers,
-            self._counts,
-            views,
-            num_hops=config.hops,
-            keep_self=config.self_policy == "keep",
-            neighbors=self._neighbors,
-        )
+        return DeviceBuilder(self.graph, self.num_layers, self._counts, views, config, self._neighbors)
 
     def build(
         self,
@@ -177,12 +169,8 @@ class BatchBuilder:
     def _build_on_device(
         self, builder: DeviceBuilder, asked: _Asked, dropout: EdgeDropout | None
     ) -> QueryBatch:
-        context = self.context or NO_CONTEXT
-        batch = builder.build(
-            asked.head, asked.relation, asked.hidden_edge, dropout,
-            gate=context.gate, arrive=context.arrive, features=context.arrive and context.arrive_features,
-            own=self.relation_graph and asked.hides,
-        )  # fmt: skip
+        own = self.relation_graph and asked.hides
+        batch = builder.build(asked.head, asked.relation, asked.hidden_edge, dropout, own=own)
         if not self.relation_graph:
             return batch
         return replace(batch, relation_precision=self._relation_precision, neighbors=self._neighbors)

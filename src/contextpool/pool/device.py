@@ -6,13 +6,14 @@ Algorithm 1, and edges hidden in other ways than one a query and by dropout, tak
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 from triton import cdiv
 
+from contextpool.context.config import NO_CONTEXT, ContextConfig
 from contextpool.context.counts import CountsOf
 from contextpool.context.neighbors import ContextNeighbors
 from contextpool.graph.graph import Graph
@@ -35,34 +36,11 @@ class DeviceBuilder:
     graph: Graph
     num_layers: int
     counts: CountsOf | None
-    mask: Tensor | None  # [2R, 2R] uint8
-    threshold: Tensor | None  # [V, 2] float64
-    num_views: int
-    num_hops: int
-    keep_self: bool
+    """None where nothing of context is read."""
+    views: tuple[ContextNeighbors, ...] = ()
+    context: ContextConfig = NO_CONTEXT
     neighbors: Tensor | None = None
     """[2R] int64 whose relevance every neighbor has, None for its own."""
-
-    @classmethod
-    def plain(cls, graph: Graph, num_layers: int) -> DeviceBuilder:
-        """Without context."""
-        return cls(graph, num_layers, None, None, None, 0, 0, False)
-
-    @classmethod
-    def with_context(
-        cls,
-        graph: Graph,
-        num_layers: int,
-        counts: CountsOf,
-        views: tuple[ContextNeighbors, ...],
-        *,
-        num_hops: int,
-        keep_self: bool,
-        neighbors: Tensor | None = None,
-    ) -> DeviceBuilder:
-        """With views of Algorithm 3, perhaps none (gate and arrive alone)."""
-        mask, threshold = view_mask(views, graph), thresholds(views, graph.device)
-        return cls(graph, num_layers, counts, mask, threshold, len(views), num_hops, keep_self, neighbors)
 
     def build(
         self,
@@ -71,54 +49,65 @@ class DeviceBuilder:
         hidden: Tensor,
         dropout: EdgeDropout | None = None,
         *,
-        gate: bool = False,
-        arrive: bool = False,
-        features: bool = False,
         own: bool = False,
     ) -> QueryBatch:
-        """A batch with relevance of neighbors, of candidates, their features, own relevance; all inputs [B] int64."""
-        decisions = None
-        if self.counts is not None:
-            decisions = self._decide(self.counts, query_relation, hidden)
-        relevance = None if decisions is None else decisions.relevance
+        """A batch with what the context reads of neighbors and candidates, and own relevance; all inputs [B] int64."""
         walk = Walkers(self.graph, query_head, query_relation, hidden, dropout)
-        propagation = self._propagation(walk, decisions)
-        if self.counts is None or decisions is None or relevance is None:
-            return QueryBatch(propagation)
+        if self.counts is None:
+            return QueryBatch(propagate(walk, self.num_layers, None))
+        decisions = self.decide(self.counts, query_relation, hidden)
+        pooled = pooled_flags(walk, decisions, self.context.hops) if self.views else None
         table, best = None, None
-        if arrive:
+        if self.context.arrive:
             raw = raw_features(self.graph, self.counts, decisions, query_relation, hidden)
             best = raw[:, 0]
-            table = features_of(raw, self.graph, hidden, self.counts.num_entities) if features else None
+            if self.context.arrive_features:
+                table = features_of(raw, self.graph, hidden, self.counts.num_entities)
+        relevance = decisions.relevance
         return QueryBatch(
-            propagation,
-            neighbor_relevance=relevance[:, :2].transpose(1, 2) if gate else None,
+            propagate(walk, self.num_layers, pooled),
+            neighbor_relevance=relevance[:, :2].transpose(1, 2) if self.context.gate else None,
             candidate_relevance=best,
             candidate_features=table,
             own_relevance=self._own_relevance(relevance) if own else None,
         )
 
-    def _decide(self, counts: CountsOf, query_relation: Tensor, hidden: Tensor) -> Decisions:
-        mask, threshold = self.mask, self.threshold
-        if mask is None or threshold is None:
-            mask, threshold = view_mask((), self.graph), thresholds((), self.graph.device)
-        decisions = decide(
-            self.graph, counts, mask, threshold, self.num_views, self.keep_self, query_relation, hidden
-        )
+    def decide(self, counts: CountsOf, query_relation: Tensor, left_out: Tensor) -> Decisions:
+        """Decisions for queries [B] whose facts left_out [B] (-1: none) count nowhere."""
+        graph, num_queries, num_directed = self.graph, len(query_relation), 2 * self.graph.num_relations
+        own_row = torch.empty(num_queries, 2, num_directed, dtype=torch.uint8, device=graph.device)
+        own_column = torch.empty_like(own_row)
+        relevance = torch.empty(num_queries, 5, num_directed, dtype=torch.float32, device=graph.device)
+        if num_queries and num_directed:
+            triton_relevance.decide_kernel[(num_queries, cdiv(num_directed, BLOCK))](
+                query_relation, left_out, graph.edge_head, graph.edge_tail, graph.edge_inverse, counts.only_one,
+                counts.words, counts.both, self._thresholds, own_row, own_column, relevance,
+                graph.num_relations, counts.words.size(1),
+                NUM_VIEWS=len(self.views), KEEP_SELF=self.context.self_policy == "keep", BLOCK=BLOCK,
+            )  # fmt: skip
         if self.neighbors is not None:
-            decisions = replace(decisions, relevance=decisions.relevance[:, :, self.neighbors])
-        return decisions
+            relevance = relevance[:, :, self.neighbors]
+        return Decisions(self._mask, own_row, own_column, relevance)
+
+    @cached_property
+    def _mask(self) -> Tensor:
+        """[2R, 2R] uint8 with one bit a view."""
+        size = 2 * self.graph.num_relations
+        mask = torch.zeros(size, size, dtype=torch.uint8)
+        for view, selector in enumerate(self.views):
+            mask |= torch.from_numpy(selector.mask).to(torch.uint8) << view
+        return mask.to(self.graph.device)
+
+    @cached_property
+    def _thresholds(self) -> Tensor:
+        """[V, 2] float64: precision and recall that a neighbor has to exceed."""
+        values = [[view.min_precision, view.min_recall] for view in self.views]
+        return torch.tensor(values or [[0.0, 0.0]], dtype=torch.float64, device=self.graph.device)
 
     def _own_relevance(self, relevance: Tensor) -> Tensor:
         """[B, 4, 2R] of every neighbor itself, whatever the control gives to gate and arrive."""
         own = relevance[:, :4]
         return own if self.neighbors is None else own[:, :, self.neighbors.argsort()]
-
-    def _propagation(self, walk: Walkers, decisions: Decisions | None) -> Propagation:
-        pooled = None
-        if decisions is not None and self.num_views:
-            pooled = pooled_flags(walk, decisions, self.num_hops)
-        return propagate(walk, self.num_layers, pooled)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,46 +137,6 @@ class Decisions:
     own_column: Tensor  # [B, 2, 2R] uint8, instead of their columns
     relevance: Tensor
     """[B, 5, 2R] float32: precision and recall for the query relation and for its inverse, support."""
-
-
-def view_mask(selectors: tuple[ContextNeighbors, ...], graph: Graph) -> Tensor:
-    """[2R, 2R] uint8 with one bit a view."""
-    size = 2 * graph.num_relations
-    mask = torch.zeros(size, size, dtype=torch.uint8)
-    for view, selector in enumerate(selectors):
-        mask |= torch.from_numpy(selector.mask).to(torch.uint8) << view
-    return mask.to(graph.device)
-
-
-def thresholds(selectors: tuple[ContextNeighbors, ...], device: torch.device) -> Tensor:
-    """[V, 2] float64: precision and recall that a neighbor has to exceed."""
-    values = [[selector.min_precision, selector.min_recall] for selector in selectors]
-    return torch.tensor(values or [[0.0, 0.0]], dtype=torch.float64, device=device)
-
-
-def decide(
-    graph: Graph,
-    counts: CountsOf,
-    mask: Tensor,
-    threshold: Tensor,
-    num_views: int,
-    keep_self: bool,
-    query_relation: Tensor,
-    left_out: Tensor,
-) -> Decisions:
-    """Decisions for queries [B] whose facts left_out [B] (-1: none) count nowhere."""
-    num_queries, num_directed = len(query_relation), 2 * graph.num_relations
-    own_row = torch.empty(num_queries, 2, num_directed, dtype=torch.uint8, device=graph.device)
-    own_column = torch.empty_like(own_row)
-    relevance = torch.empty(num_queries, 5, num_directed, dtype=torch.float32, device=graph.device)
-    if num_queries and num_directed:
-        triton_relevance.decide_kernel[(num_queries, cdiv(num_directed, BLOCK))](
-            query_relation, left_out, graph.edge_head, graph.edge_tail, graph.edge_inverse, counts.only_one,
-            counts.words, counts.both, threshold, own_row, own_column, relevance,
-            graph.num_relations, counts.words.size(1),
-            NUM_VIEWS=num_views, KEEP_SELF=keep_self, BLOCK=BLOCK,
-        )  # fmt: skip
-    return Decisions(mask, own_row, own_column, relevance)
 
 
 def pooled_flags(walk: Walkers, decisions: Decisions, num_hops: int) -> Tensor:
