@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from lab.breakdown import search_table
-from lab.report import report_text
-from lab.results import read_results, read_searches, results_of
+from lab.pages import tuning_page
+from lab.results import read_results, read_searches
 from lab_small import line
 
 
 def write_search(path: Path, dataset: str, model: str, trials: list[dict[str, Any]]) -> None:
-    header = {"kind": "search", "dataset": dataset, "model": model}
+    header = {"kind": "search", "dataset": dataset, "model": model, "sampler": "tpe"}
     lines = [header, *({"kind": "trial", **trial} for trial in trials)]
     path.parent.mkdir(exist_ok=True)
     path.write_text("".join(json.dumps(one) + "\n" for one in lines))
@@ -31,10 +31,9 @@ def test_searches_are_counted_by_family_and_model(tmp_path: Path) -> None:
         "| grail/nell | nbfnet | 2 | 4 | 1.5 |",
         "| grail/nell | nbfnet+cp | 1 | 1 | 0.5 |",
     ]
-    assert "| grail/nell | nbfnet | 2 | 4 | 1.5 |" in report_text(read_results(tmp_path / "lines.jsonl"))
+    assert "| grail/nell | nbfnet | 2 | 4 | 1.5 |" in tuning_page(tmp_path / "trials", read_results(tmp_path))
 
 
 def test_without_trials_nothing_is_said(tmp_path: Path) -> None:
     assert read_searches(tmp_path / "trials") == ()
     assert search_table(()) is None
-    assert "hours of training" not in report_text(results_of([line()]))
