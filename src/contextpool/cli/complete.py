@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +21,7 @@ from contextpool.cli.inputs import (
     tell_calibration,
     tell_left_out,
 )
+from contextpool.cli.launch import EngineOption, ProcessesOption, RayAddressOption
 from contextpool.cli.output import console, count_bar, note, print_json, table
 from contextpool.cli.train import DeviceOption, JsonOption
 
@@ -67,21 +68,9 @@ def complete(
         int | None,
         typer.Option(min=0, help="As for ask: edges a walk keeps in each hop.", show_default=False),
     ] = None,
-    processes: Annotated[
-        int | None,
-        typer.Option(help="How many work at a time; by default as many as cores.", show_default=False),
-    ] = None,
-    engine: Annotated[
-        Literal["processes", "ray"], typer.Option(help="Processes of this machine, or Ray (extra ray).")
-    ] = "processes",
-    ray_address: Annotated[
-        str | None,
-        typer.Option(
-            help="A Ray cluster that runs, such as host:6379; trusted with the graph and the model. Without it "
-            "Ray is started on this machine.",
-            show_default=False,
-        ),
-    ] = None,
+    processes: ProcessesOption = None,
+    engine: EngineOption = "processes",
+    ray_address: RayAddressOption = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace links that are there, and parts of another call.")
     ] = False,

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 import typer
 
 from contextpool.cli.inputs import RunOption, stored_dataset
-from contextpool.cli.launch import NprocOption, launched
-from contextpool.cli.output import console, note, print_json, table
+from contextpool.cli.launch import EngineOption, RayAddressOption
+from contextpool.cli.output import console, count_bar, note, print_json, table
 from contextpool.cli.train import DeviceOption, JsonOption, chosen_device, print_figures
 from contextpool.errors import ConfigError
 
@@ -37,7 +37,18 @@ def evaluate(
     per_relation: Annotated[bool, typer.Option("--per-relation", help="One row per relation too.")] = False,
     memory: Annotated[float, typer.Option(help="GB that scores of a batch may take.")] = 1.0,
     device: DeviceOption = "auto",
-    nproc: NprocOption = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            "--processes",
+            "--nproc",
+            min=1,
+            help="How many rank at a time, each with one thread; by default one with all.",
+            show_default=False,
+        ),
+    ] = None,
+    engine: EngineOption = "processes",
+    ray_address: RayAddressOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Rank the answers to held-out facts among all entities, filtered."""
@@ -50,21 +61,27 @@ def evaluate(
         was_fitted_on,
     )
     from contextpool.interop.hub import SHIPPED, local_folder
-    from contextpool.processes import joined
+    from contextpool.predict.workers import Workers
+    from contextpool.processes import joined, were_started
     from contextpool.train.run_folder import RunFolder
     from contextpool.triples.catalog import is_named
 
     run, chosen = None if run is None else local_folder(run), chosen_device(device)
     _check_queries(dataset, queries, known)
-    if launched(nproc, chosen):
-        return
-    with joined(chosen) as (processes, own_device):
-        predictor = processes.agreed(lambda: load(run, device=own_device))
+    alone = processes is None and engine == "processes" and ray_address is None
+    workers = None if alone else Workers(processes, engine, ray_address)
+    if workers is not None and were_started():
+        raise ConfigError(
+            "this is already one of several processes (RANK is set), which share the queries. Leave out --processes "
+            "and --engine."
+        )
+    with joined(chosen) as (joint, own_device):
+        predictor = joint.agreed(lambda: load(run, device=own_device))
         config = {} if run is None else RunFolder.open(run).config
         stored, data = predictor.evaluation if protocol == "P1" and queries is None else None, None
         name = dataset or (str(config["recipe"]["dataset"]) if stored else stored_dataset(run))
         if stored is None or dataset is not None or is_named(name):
-            data = processes.agreed(
+            data = joint.agreed(
                 lambda: (
                     split_alike(config, name, note, predictor.relations is None)
                     if queries is None
@@ -73,8 +90,16 @@ def evaluate(
             )
         if data is not None and not (stored and was_fitted_on(predictor, data)):
             stored, bytes_each = None, int(memory * 1e9)
-            reports = compare_with_references(predictor, data, protocol=protocol, memory_bytes=bytes_each)
-    if not processes.is_first:
+            with count_bar("evaluating") as update:
+                reports = compare_with_references(
+                    predictor,
+                    data,
+                    protocol=protocol,
+                    memory_bytes=bytes_each,
+                    workers=workers,
+                    progress=update if joint.is_first else None,
+                )
+    if not joint.is_first:
         return
     if stored is not None:
         note("these are the figures of its training, on facts that were held out then")

@@ -1,4 +1,4 @@
-"""`--nproc`: this command again in several processes of one machine, which train or evaluate together."""
+"""`--nproc`: this command again in several processes of one machine, which train together; and who else works."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -18,6 +18,21 @@ NprocOption = Annotated[
     int | None,
     typer.Option(
         min=1, help="Processes of this machine that share the queries; one a GPU, or several on the CPU."
+    ),
+]
+ProcessesOption = Annotated[
+    int | None,
+    typer.Option(help="How many work at a time; by default as many as cores.", show_default=False),
+]
+EngineOption = Annotated[
+    Literal["processes", "ray"], typer.Option(help="Processes of this machine, or Ray (extra ray).")
+]
+RayAddressOption = Annotated[
+    str | None,
+    typer.Option(
+        help="A Ray cluster that runs, such as host:6379; trusted with the graph and the model. Without it "
+        "Ray is started on this machine.",
+        show_default=False,
     ),
 ]
 

@@ -5,7 +5,7 @@ Ranks are filtered, under three rules for ties, and never follow from a score th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +15,6 @@ from torch import Tensor
 
 from contextpool.errors import ConfigError, DataError, NonFiniteError, shortened
 from contextpool.graph.relations import DirectedQueries, Integers, RelationVocabulary
-from contextpool.processes import Processes
 from contextpool.triples.filters import KnownAnswers
 from contextpool.triples.store import Triples
 
@@ -134,28 +133,25 @@ class ScoredAnswers:
     known_entity: Tensor  # [K]
 
 
-ALONE = Processes()
-
-
 def scored_answers(
     scorer: Scorer,
     asked: DirectedQueries,
     known: KnownAnswers,
     batch_size: int,
     device: torch.device | None,
-    processes: Processes = ALONE,
+    turns: Iterable[int] | None = None,
 ) -> Iterator[ScoredAnswers]:
     """Ask each distinct query once, `batch_size` at a time, and hand its scores to each of its answers.
 
-    At most three [batch_size, N] tensors of scores live at once, however many answers a query has. Of several
-    processes each is dealt whole batches: a batch is the same, and so are its scores, however many there are.
+    At most three [batch_size, N] tensors of scores live at once, however many answers a query has. `turns` are the
+    numbers of the batches wanted, None for all: a batch is the same, and so are its scores, whoever asks which.
     """
     if batch_size < 1:
         raise ConfigError(f"batch_size is {batch_size}; it has to be at least 1.")
     first, number = asked.distinct(known.num_relations)
     by_query = np.argsort(number, kind="stable")  # [Q] rows, those of one query side by side
     start = np.searchsorted(number[by_query], np.arange(len(first) + 1))
-    for turn in processes.turns(-(-len(first) // batch_size)):
+    for turn in range(-(-len(first) // batch_size)) if turns is None else turns:
         low = turn * batch_size
         high = min(low + batch_size, len(first))
         scores = _scores_of(scorer, asked.select(first[low:high]), known.num_entities, device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -24,12 +24,10 @@ from contextpool.evaluate.metrics import (
     bootstrap_intervals,
 )
 from contextpool.evaluate.ranks import (
-    ALONE,
     DIRECTIONS,
     DirectedQueries,
     Direction,
     Progress,
-    ScoredAnswers,
     Scorer,
     check_same_numbers,
     describe_query,
@@ -54,7 +52,7 @@ def evaluate_scorer(
     device: torch.device | str | None = None,
     seed: int = 0,
     progress: Progress | None = None,
-    processes: Processes = ALONE,
+    processes: Processes | None = None,
 ) -> EvaluationReport:
     """Rank the tail and the head of every query triple among all entities, leaving out `known` answers.
 
@@ -62,38 +60,62 @@ def evaluate_scorer(
     one order, so neither the batch size nor the order of the queries changes them. `seed` draws the
     bootstrap intervals, nothing else. Of several processes each ranks its share, and all get the whole report.
     """
-    check_same_numbers(queries, known)
-    queries = in_canonical_order(queries)
-    asked = DirectedQueries.of(queries)
-    began = time.perf_counter()
-    where = torch.device(device) if device else None
-    chunks = scored_answers(scorer, asked, known, batch_size, where, processes)
-    own = processes.agreed(lambda: _ranked(chunks, queries, asked, progress))
-    table = gathered(own, processes)
-    return EvaluationReport(queries, table, seed, time.perf_counter() - began)
+    processes = processes or Processes()
+    ranking, began = Ranking.of(queries, known, batch_size), time.perf_counter()
+    own = processes.agreed(
+        lambda: ranking.table(scorer, processes.turns(ranking.num_batches), device, progress)
+    )
+    return EvaluationReport(ranking.queries, gathered(own, processes), seed, time.perf_counter() - began)
 
 
-def _ranked(
-    chunks: Iterator[ScoredAnswers], queries: Triples, asked: DirectedQueries, progress: Progress | None
-) -> RankTable:
-    """The ranks of what `chunks` hold, 0 elsewhere."""
-    table = RankTable(np.zeros(len(asked)), np.zeros(len(asked)), np.zeros(len(asked), dtype=np.int64))
-    done = 0
-    for chunk in chunks:
-        ranks = rank_answers(
-            chunk.scores,
-            chunk.answer,
-            chunk.known_row,
-            chunk.known_entity,
-            describe=partial(describe_query, queries, asked, chunk.place),
-        )
-        table.optimistic[chunk.place] = ranks.optimistic.cpu().numpy()
-        table.pessimistic[chunk.place] = ranks.pessimistic.cpu().numpy()
-        table.candidates[chunk.place] = ranks.candidates.cpu().numpy()
-        done += len(chunk.place)
-        if progress is not None:
-            progress(done, len(asked))
-    return table
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """Queries whose answers are ranked, in batches that are the same whoever ranks which of them."""
+
+    queries: Triples
+    """In canonical order."""
+    known: KnownAnswers
+    batch_size: int
+
+    @classmethod
+    def of(cls, queries: Triples, known: KnownAnswers, batch_size: int) -> Ranking:
+        check_same_numbers(queries, known)
+        return cls(in_canonical_order(queries), known, batch_size)
+
+    @cached_property
+    def asked(self) -> DirectedQueries:
+        return DirectedQueries.of(self.queries)
+
+    @cached_property
+    def num_batches(self) -> int:
+        return -(-len(self.asked.distinct(self.known.num_relations)[0]) // max(1, self.batch_size))
+
+    def table(
+        self,
+        scorer: Scorer,
+        turns: Iterable[int] | None = None,
+        device: torch.device | str | None = None,
+        progress: Progress | None = None,
+    ) -> RankTable:
+        """The ranks of the batches of these numbers, None for all; 0 elsewhere."""
+        asked, where = self.asked, torch.device(device) if device else None
+        table = RankTable(np.zeros(len(asked)), np.zeros(len(asked)), np.zeros(len(asked), dtype=np.int64))
+        done = 0
+        for chunk in scored_answers(scorer, asked, self.known, self.batch_size, where, turns):
+            ranks = rank_answers(
+                chunk.scores,
+                chunk.answer,
+                chunk.known_row,
+                chunk.known_entity,
+                describe=partial(describe_query, self.queries, asked, chunk.place),
+            )
+            table.optimistic[chunk.place] = ranks.optimistic.cpu().numpy()
+            table.pessimistic[chunk.place] = ranks.pessimistic.cpu().numpy()
+            table.candidates[chunk.place] = ranks.candidates.cpu().numpy()
+            done += len(chunk.place)
+            if progress is not None:
+                progress(done, len(asked))
+        return table
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 
 from contextpool.context.counts import Cooccurrence
 from contextpool.context.pairs import Pairs, likely_pairs
-from contextpool.errors import ConfigError, DataError, setting, spoken
+from contextpool.errors import ConfigError, DataError, setting
 from contextpool.evaluate.calibration import Calibration
 from contextpool.explain.evidence import walk_text
 from contextpool.explain.explainer import best_path
@@ -307,15 +307,14 @@ def complete(
             return replace(links, output=None, in_memory=links.table)
     job = Completing(predictor, graph, settings, names)
     link_file_of(output)
-    _check(job, workers)
-    if predictor.device.type == "cuda":
-        workers = Workers(1)
+    _check(job)
+    workers = workers.for_device(predictor.device)
     pairs = _pairs(job)
     with _parts_of(output, overwrite) as parts:
         return _completed(job, pairs, output, parts, workers, overwrite, progress or (lambda *_: None))
 
 
-def _check(job: Completing, workers: Workers) -> None:
+def _check(job: Completing) -> None:
     if job.predictor.relations is not None and job.predictor.calibration is None:
         raise ConfigError(
             "this run has no calibration, so it cannot say how likely a link is, and links of different questions "
@@ -324,12 +323,6 @@ def _check(job: Completing, workers: Workers) -> None:
     if job.settings.paths and (job.settings.cap is not None or isinstance(job.graph, MappedGraph)):
         raise ConfigError(
             f"{setting('paths')}: the whole graph is needed; leave them out with a cap, and on a mapped graph."
-        )
-    if job.predictor.device.type == "cuda" and (
-        workers.engine == "ray" or workers.processes not in (None, 1)
-    ):
-        raise ConfigError(
-            f"a GPU is used by one process; leave out {spoken('workers', '--processes and --engine')}, or use the CPU."
         )
 
 

@@ -27,7 +27,7 @@ import numba
 import torch
 
 from contextpool.context.counts import available_threads
-from contextpool.errors import ConfigError, LostProcessError, MissingExtraError, setting
+from contextpool.errors import ConfigError, LostProcessError, MissingExtraError, setting, spoken
 
 Engine = Literal["processes", "ray"]
 Piece = tuple[int, Any]
@@ -71,6 +71,17 @@ class Workers:
             raise ConfigError(
                 f"{setting('ray_address')} names a Ray cluster; it goes with {setting('engine', 'ray')}."
             )
+
+    def for_device(self, device: torch.device) -> Workers:
+        """Several cannot use one GPU."""
+        if device.type != "cuda":
+            return self
+        if self.engine == "ray" or self.processes not in (None, 1):
+            raise ConfigError(
+                "a GPU is used by one process; leave out "
+                f"{spoken('workers', '--processes and --engine')}, or use the CPU."
+            )
+        return Workers(1)
 
     @contextmanager
     def at(self, job: Job) -> Iterator[Doing]:
