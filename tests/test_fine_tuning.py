@@ -14,11 +14,12 @@ from torch import Tensor
 
 import contextpool as cp
 from command_line import Ran, run
-from contextpool import experiment
+from contextpool import experiment, training
 from contextpool.errors import CheckpointError, ConfigError
 from contextpool.models.base import LinkPredictor
 from contextpool.pretraining import seen_by_start, started_recipe
 from contextpool.recipe import Recipe, shipped_recipe
+from contextpool.train.budget import Pace, Work, on_trial
 from contextpool.train.config import TrainConfig
 from contextpool.train.progress import Progress
 from contextpool.train.run_folder import RunFolder
@@ -88,11 +89,13 @@ def test_training_that_helps_is_kept(trained: Path) -> None:
     assert {answer.entity for answer in answers} <= {"x", "y"}
 
 
-def test_training_that_hurts_leaves_the_model_as_it_was(trained: Path, tmp_path: Path) -> None:
-    """A rate that ruins any weights: the run is that of epoch 0."""
-    cp.train(
-        family_dataset(), start=trained, train={**QUICK, "epochs": 1, "lr": 30.0}, output=tmp_path / "run"
-    )
+def test_training_that_hurts_leaves_the_model_as_it_was(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every epoch validates worse, by a script: the run is that of epoch 0."""
+    figures = iter([0.5, 0.4, 0.3])
+    monkeypatch.setattr(training.Experiment, "_validate", lambda _: lambda _: next(figures))
+    cp.train(family_dataset(), start=trained, train=QUICK, output=tmp_path / "run")
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text("utf-8"))
     assert metrics["best_epoch"] == 0
     assert metrics["valid_mrr"] == metrics["history"][0]["valid_mrr"]
@@ -221,44 +224,62 @@ def test_from_scratch_starts_from_nothing(cli: Cli, graph: str) -> None:
     assert recipe_in("run")["model"]["name"] == "nbfnet"
 
 
-@pytest.mark.parametrize("to_beat", [2.0, -1.0])
-def test_the_model_in_the_package_is_started_from_where_it_validates_better(
-    to_beat: float, cli: Cli, graph: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("better", ["scratch", cp.SHIPPED])
+def test_what_validates_better_on_trial_is_trained(
+    better: str, cli: Cli, graph: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experiment.Experiment, "untrained_mrr", lambda _: to_beat)
+    """Both are tried, by the same facts and about as long; scripted, who is the better one."""
+    tried: list[tuple[str, TrainConfig]] = []
+    train = experiment.Experiment._train
+
+    def scripted_train(made: experiment.Experiment, told: Any) -> Any:
+        outcome = train(made, told)
+        if told["run"] is not None:
+            return outcome
+        start = made.recipe.start or "scratch"
+        tried.append((start, made.recipe.train))
+        return replace(outcome, best_mrr=0.9 if start == better else 0.1)
+
+    monkeypatch.setattr(experiment.Experiment, "_train", scripted_train)
+    monkeypatch.setattr(training, "TRIAL_QUESTIONS", 64)
     result = cli("train", graph, "-o", "run", *QUICKLY)
     assert result.code == 0, result.err
-    told = "training starts from it instead" in " ".join(result.err.split())
-    assert told == (to_beat > 1)
-    assert recipe_in("run").get("start") == (cp.SHIPPED if to_beat > 1 else None)
+    (first, scratch), (second, started) = tried
+    assert (first, second) == ("scratch", cp.SHIPPED)
+    assert scratch.valid_facts == started.valid_facts == 10
+    for config, questions in ((started, 64), (scratch, 160)):
+        asked = config.epochs * config.epoch_steps * config.batch_size
+        assert questions <= asked < questions + config.epochs * config.batch_size
+    told = " ".join(result.err.split())
+    assert f"{better} validates better (MRR 0.900)" in told
+    assert recipe_in("run").get("start") == (None if better == "scratch" else cp.SHIPPED)
     assert recipe_in("run")["train"]["epochs"] == 1
     assert json.loads(result.out)["model"]["mrr"] > 0
-    assert (cp.load("run").relations is None) == (to_beat > 1)
+    assert (cp.load("run").relations is None) == (better == cp.SHIPPED)
 
 
-def test_a_run_that_is_outdone_after_it_was_cut_off_starts_from_the_model_in_the_package(
-    tmp_path: Path,
-) -> None:
-    settings, train = {"dim": 4, "layers": 2}, TrainConfig(**{**QUICK, "valid_facts": 5})
-    recipe = Recipe("split", "nbfnet", settings, None, train)
+def test_the_same_seed_chooses_the_same_without_a_clock() -> None:
+    """Facts of a graph and a seed decide, and nothing is left of the trials."""
+    scratch = Recipe("split", "nbfnet", {"dim": 4, "layers": 2}, None, TrainConfig(**QUICK))
     shipped = shipped_recipe("split", "anygraph", True, "own")
     assert shipped is not None
-    other = started_recipe(replace(shipped, train=replace(train, epochs=1)), cp.SHIPPED)
+    started = started_recipe(shipped, cp.SHIPPED)
+    first, second = (training.judged(scratch, started, family_dataset(), 0, "cpu") for _ in range(2))
+    assert first == second
+    assert set(first.mrr) == {"scratch", cp.SHIPPED}
+    best = max(first.mrr, key=lambda name: first.mrr[name])
+    assert (first.recipe.start or "scratch") == best
 
-    def cut(_: Progress) -> None:
-        raise Cut
 
-    with pytest.raises(Cut):
-        experiment.run_recipe(
-            recipe, family_dataset(), output=tmp_path / "run", otherwise=other, progress=cut
-        )
-    config = tmp_path / "run" / "config.json"
-    content = json.loads(config.read_text("utf-8"))
-    content["config"]["otherwise"]["valid_mrr"] = 2.0
-    config.write_text(json.dumps(content), "utf-8")
-    experiment.resume(tmp_path / "run", family_dataset())
-    assert recipe_in(str(tmp_path / "run"))["start"] == cp.SHIPPED
-    assert json.loads((tmp_path / "run" / "metrics.json").read_text("utf-8"))["history"][0]["epoch"] == 0
+def test_too_little_time_to_try_both_starts_from_the_model_in_the_package() -> None:
+    config, work, slow = TrainConfig(batch_size=16), Work(10_000, 500, 0), Pace(4.0, 0.1)
+    assert on_trial([config, config], [64, 64], work, [slow, slow], 30.0) is None
+    ample = on_trial([config, config], [1600, 4000], work, [Pace(0.01, 0.001), Pace(0.3, 0.005)], 30.0)
+    assert ample is not None
+    fast, limited = ample
+    assert fast.valid_facts == limited.valid_facts
+    assert limited.epoch_steps * 0.3 + 4 * limited.valid_facts * 0.005 <= 30
+    assert fast.epochs * fast.epoch_steps == 100
 
 
 def test_a_start_that_knows_the_family_says_so(start: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 
 from contextpool.context.config import ContextConfig
-from contextpool.errors import CheckpointError, ConfigError, DataError, shortened
+from contextpool.errors import ConfigError, DataError, shortened
 from contextpool.evaluation import (
     compare_with_references,
     evaluate,
@@ -21,7 +22,6 @@ from contextpool.evaluation import (
     training_free,
     was_fitted_on,
 )
-from contextpool.interop.hub import PACKAGED
 from contextpool.models.base import LinkPredictor
 from contextpool.models.registry import model_class, name_of
 from contextpool.predict import Predictor
@@ -38,17 +38,13 @@ from contextpool.provenance import fingerprint, machine
 from contextpool.recipe import Recipe, checked, context_from, shipped_recipe
 from contextpool.stored import load, stored_recipe
 from contextpool.train.config import TrainConfig
-from contextpool.train.files import check_shape
 from contextpool.train.progress import ProgressCallback, shown_progress
 from contextpool.train.run_folder import RunFolder, refuse_old_run
 from contextpool.train.tracking import Tracker, chosen_tracker, tracked
-from contextpool.training import Experiment, OutdoneError
+from contextpool.training import Experiment, judged
 from contextpool.triples.catalog import dataset_title, is_named, load_dataset
 from contextpool.triples.dataset import Dataset, joined
 from contextpool.triples.reader import Tell
-
-UNTRAINED_FACTS = 1000
-"""Validation facts that the model in the package is asked, at the most, before training from scratch."""
 
 
 def train(
@@ -135,8 +131,7 @@ def run_recipe(
 ) -> Predictor:
     """Train what a recipe says; with `output` the run can be resumed and loaded.
 
-    `otherwise` is a recipe with a start, which is trained in its place where the start, as it is, validates better than
-    what this one comes to.
+    `otherwise` is a recipe with a start, which takes its place where it is better after a short training of both.
     `evaluated` asks the evaluation queries once at the end, as every refit does before it (`Predictor.evaluation`).
     `tell` hears beforehand how long it will take. In each of several processes (`processes.joined`, or a process group
     of torch) the same call trains together.
@@ -153,6 +148,15 @@ def run_recipe(
         raise ConfigError(
             "minutes are not for a mixture of graphs: say how many mixture.steps it is trained for."
         )
+    trial = None
+    if otherwise is not None and isinstance(data, Dataset):
+        began = time.perf_counter()
+        trial = judged(recipe, otherwise, data, seed, device, minutes, progress)
+        recipe = trial.recipe.resolved()
+        if minutes is not None:
+            minutes = max(0.0, minutes - (time.perf_counter() - began) / 60)
+        if tell is not None:
+            tell(trial.told())
     training = _training(recipe, data, seed, device, evaluated)
     if isinstance(training, Experiment) and (minutes is not None or tell is not None):
         training.plan(minutes, tell)
@@ -168,23 +172,13 @@ def run_recipe(
         config["graphs"] = data.described()
     elif recipe.start is not None:
         config["seen_by_start"] = seen_by_start(recipe.start, data.name)
-    if otherwise is not None and isinstance(data, Dataset) and isinstance(training, Experiment):
-        few = replace(otherwise.train, valid_facts=otherwise.train.valid_facts or UNTRAINED_FACTS)
-        training.to_beat = Experiment(replace(otherwise, train=few), data, seed, device).untrained_mrr()
-        config["otherwise"] = {"recipe": _titled(otherwise, data).to_dict(), "valid_mrr": training.to_beat}
+    if trial is not None:
+        config["trial"] = dict(trial.mrr)
     opened: AbstractContextManager[RunFolder | None] = nullcontext()
     if output is not None:
         opened = _opened(processes, lambda: RunFolder.create(output, config, overwrite=overwrite))
-    options: dict[str, Any] = {"output": output, "device": device, "progress": progress, "track": track}
-    try:
-        with opened as run, tracked(tracker, config) as on_event:
-            return training.fit(run, progress, on_event)
-    except OutdoneError as outdone:
-        if tell is not None:
-            tell(str(outdone))
-    assert otherwise is not None
-    assert isinstance(data, Dataset)
-    return run_recipe(otherwise, data, seed=seed, evaluated=evaluated, overwrite=True, tell=tell, **options)
+    with opened as run, tracked(tracker, config) as on_event:
+        return training.fit(run, progress, on_event)
 
 
 def _titled(recipe: Recipe, data: Dataset | Mixture) -> Recipe:
@@ -239,33 +233,8 @@ def resume(
         evaluated = bool(config.get("evaluated", False))
         seed = int(config["seed"])
         training = _training(recipe, data, seed, device, evaluated, resumed=True)
-        otherwise = _stored_alternative(config)
-        if otherwise is not None and isinstance(training, Experiment):
-            training.to_beat = float(config["otherwise"]["valid_mrr"])
-        try:
-            with tracked(tracker, config) as on_event:
-                return training.fit(run, progress, on_event)
-        except OutdoneError as outdone:
-            if run is not None:
-                print(outdone, file=sys.stderr)
-    assert otherwise is not None
-    assert isinstance(data, Dataset)
-    options: dict[str, Any] = {"output": output, "device": device, "progress": progress, "track": track}
-    return run_recipe(otherwise, data, seed=seed, evaluated=evaluated, overwrite=True, **options)
-
-
-def _stored_alternative(config: Mapping[str, Any]) -> Recipe | None:
-    """What a run would train in its place; only a model in the package is started from on its word."""
-    stored = config.get("otherwise")
-    if stored is None:
-        return None
-    check_shape(stored, {"recipe": dict, "valid_mrr": float}, "config.json: otherwise")
-    recipe = Recipe.from_dict(stored["recipe"])
-    if recipe.start not in PACKAGED:
-        raise CheckpointError(
-            f"config.json: otherwise starts from {recipe.start!r}, which is no model of the package."
-        )
-    return recipe
+        with tracked(tracker, config) as on_event:
+            return training.fit(run, progress, on_event)
 
 
 def data_of(

@@ -17,6 +17,8 @@ from contextpool.train.config import MixedGraph, MixtureConfig, TrainConfig
 
 MIXTURE = "a mixture of graphs"
 """What the dataset of a recipe with a mixture is called."""
+SCRATCH = "scratch"
+"""What random weights are called among the things that training starts from."""
 SHIPPED_RECIPES = ("anygraph-1.toml",)
 """Recipes in the package that can be trained by their name; the others are tables of settings by benchmark."""
 UNREAD = ("epochs", "patience", "valid_facts", "edge_dropout", "average_last", "queries")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-import math
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -34,8 +33,8 @@ from contextpool.pretraining import (
 )
 from contextpool.processes import current
 from contextpool.provenance import facts_fingerprint
-from contextpool.recipe import Recipe
-from contextpool.train.budget import Pace, Work, plan_told, refit_config, timed, within
+from contextpool.recipe import SCRATCH, Recipe
+from contextpool.train.budget import Pace, Work, on_trial, plan_told, refit_config, timed, within
 from contextpool.train.course import EveryQuery
 from contextpool.train.learning import learn_from_graph
 from contextpool.train.loop import Trainer, Validate
@@ -46,16 +45,6 @@ from contextpool.triples.dataset import Dataset
 from contextpool.triples.filters import KnownAnswers
 from contextpool.triples.reader import Tell
 from contextpool.triples.store import Triples
-
-
-class OutdoneError(Exception):
-    """A model from scratch validates worse than one that was never trained on the dataset."""
-
-    def __init__(self, mrr: float, to_beat: float) -> None:
-        super().__init__(
-            f"the model for any graph, as it is, validates better (MRR {to_beat:.3f}) than what was trained from "
-            f"scratch (MRR {mrr:.3f}): training starts from it instead"
-        )
 
 
 class Experiment:
@@ -84,8 +73,6 @@ class Experiment:
         counts = self.recipe.context is not None or self.model.reads_relations
         self.statistics = Statistics.of(self.graph) if counts else None
         self.predictor = self._new_predictor()
-        self.to_beat = -math.inf
-        """Validation MRR below which training is `OutdoneError`."""
         self.outcome: Outcome | None = None
         """What training came to; None before it, and for a model with nothing to train."""
 
@@ -115,8 +102,6 @@ class Experiment:
         outcome = learn_from_graph(self.model, self.graph, self._validate(), **told)
         if any(True for _ in self.model.parameters()):
             outcome = self._train(told)
-        if outcome is not None and outcome.best_mrr < self.to_beat:
-            raise OutdoneError(outcome.best_mrr, self.to_beat)
         self.outcome = outcome
         fitted = fit_calibration(
             self._selection_scorer,
@@ -213,10 +198,6 @@ class Experiment:
         question = timed(ask) / (2 * len(few))
         return Pace(*current().from_first(lambda: [step, question]))
 
-    def untrained_mrr(self) -> float:
-        """Validation MRR of the weights as they are."""
-        return self._validate()(self.model.eval())
-
     def _validate(self) -> Validate:
         """Validation MRR on the selection queries: never an inference query."""
 
@@ -261,3 +242,59 @@ class Experiment:
             "".join(f"{line}\n" for line in self.model.rules_text(self.graph.relation_vocabulary)),
         )
         run.write_results(results)
+
+
+TRIAL_QUESTIONS, SCRATCH_TIMES = 1600, 2.5
+"""What a start is trained with on trial, and how many times as much from scratch, where a question takes less time."""
+TRIAL_SHARE = 0.1
+"""Of the time for all, that each may take."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Which of two ways to train goes on."""
+
+    recipe: Recipe
+    mrr: Mapping[str, float]
+    """Validation MRR after a short training, by what it starts from; empty where there was no time to try both."""
+
+    def told(self) -> str:
+        chosen = self.recipe.start or SCRATCH
+        if not self.mrr:
+            return f"too little time to try training from scratch, too: starts from {chosen}"
+        (other,) = (start for start in self.mrr if start != chosen)
+        return (
+            f"after about as long a training on trial, {chosen} validates better (MRR {self.mrr[chosen]:.3f}) than "
+            f"{other} ({self.mrr[other]:.3f}): training starts from {chosen} (--from {other} would not)"
+        )
+
+
+def judged(
+    scratch: Recipe,
+    started: Recipe,
+    dataset: Dataset,
+    seed: int,
+    device: torch.device | str,
+    minutes: float | None = None,
+    progress: ProgressCallback | None = None,
+) -> Judged:
+    """Try both for about as long, and judge them by the same validation facts; the weights are not kept.
+
+    Without `minutes` so many questions are asked, whatever they take: the same seed chooses the same.
+    """
+    tried = [Experiment(recipe, dataset, seed, device) for recipe in (scratch, started)]
+    work = Work(2 * len(dataset.training_queries), len(dataset.validation_queries), 0)
+    each = None if minutes is None else TRIAL_SHARE * 60 * minutes
+    paces = [None if each is None else made._timed() for made in tried]
+    questions = [round(SCRATCH_TIMES * TRIAL_QUESTIONS), TRIAL_QUESTIONS]
+    trains = on_trial([made.recipe.train for made in tried], questions, work, paces, each)
+    if trains is None:
+        return Judged(started, {})
+    found = {}
+    for made, train in zip(tried, trains, strict=True):
+        made.recipe = replace(made.recipe, train=train)
+        told = progress if current().is_first else None
+        outcome = made._train({"seed": seed, "run": None, "progress": told, "on_event": None})
+        found[made.recipe.start or SCRATCH] = outcome.best_mrr
+    best = max(found, key=lambda start: found[start])
+    return Judged(scratch if best == SCRATCH else started, found)

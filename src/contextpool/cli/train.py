@@ -25,8 +25,6 @@ DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, or auto for the GPU 
 TrackOption = Annotated[
     str | None, typer.Option(help="Send the curves to tensorboard, mlflow or wandb, too.", show_default=False)
 ]
-SCRATCH = "scratch"
-"""What `--from` calls random weights."""
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
@@ -72,7 +70,7 @@ def train(
         typer.Option(
             "--from",
             help="What training starts from: scratch, a run, or anygraph-1, the model in the package. By default "
-            "scratch, then anygraph-1 where that, as it is, validates better on a graph of your own.",
+            "whichever of scratch and anygraph-1 validates better on trial, on a graph of your own.",
             show_default=False,
         ),
     ] = None,
@@ -139,14 +137,7 @@ def train(
             "be cut off at any of them and resumed."
         )
     recipe = _as_asked(recipe, split, refit)
-    usual = (
-        model is None
-        and start is None
-        and minutes is None
-        and section is None
-        and context is None
-        and not preset
-    )
+    usual = model is None and start is None and section is None and context is None and not preset
     otherwise = _as_asked(_otherwise(what, values), split, refit) if usual and _is_own(what, values) else None
     folder = output or _default_folder(recipe, seed, what)
     if launched(nproc, chosen):
@@ -275,7 +266,7 @@ def _recipe(
     start: str | None = None,
 ) -> Recipe:
     from contextpool.pretraining import recipe_of_start, started_recipe
-    from contextpool.recipe import read_recipe
+    from contextpool.recipe import SCRATCH, read_recipe
 
     given = None if start in (None, SCRATCH) else start
     if what.endswith(".toml"):
@@ -326,7 +317,7 @@ def _is_own(what: str, values: Mapping[str, Any]) -> bool:
 
 
 def _otherwise(what: str, values: Mapping[str, Any]) -> Recipe:
-    """What is trained where the model in the package, as it is, validates better than one from scratch."""
+    """What is trained where the model in the package is the better start."""
     from contextpool.interop.hub import SHIPPED
     from contextpool.pretraining import started_recipe
     from contextpool.recipe import shipped_recipe

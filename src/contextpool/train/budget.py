@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -23,6 +23,8 @@ FEWEST_FACTS = 50
 """Facts that a validation or an evaluation asks at least: fewer say nothing, nor can they be calibrated on."""
 FEWEST_STEPS = 10
 """A budget of fewer steps is refused."""
+TRIAL_FACTS = 300
+"""Validation facts that ways to train are judged by."""
 LONG = 120.0
 """Seconds of training from which on something faster is told."""
 
@@ -100,6 +102,39 @@ def _affordable(seconds: float, each: float, wanted: int, there: int) -> int:
     """Facts to ask in so many seconds: no more than are wanted (0: all) or there, no fewer than say something."""
     most = min(wanted or there, there)
     return min(most, max(FEWEST_FACTS, int(seconds / each)))
+
+
+def on_trial(
+    configs: Sequence[TrainConfig],
+    questions: Sequence[int],
+    work: Work,
+    paces: Sequence[Pace | None],
+    seconds: float | None,
+) -> list[TrainConfig] | None:
+    """Short trainings by about so many questions each, judged by the same facts.
+
+    With `seconds` none takes longer, by its pace; None where one would have too few steps.
+    """
+    facts = min(
+        TRIAL_FACTS, work.valid_facts, *(config.valid_facts for config in configs if config.valid_facts)
+    )
+    if seconds is not None:
+        question = max(pace.question for pace in paces if pace is not None)
+        facts = _affordable(
+            ASKING * seconds, 4 * question, facts, facts
+        )  # a start is validated as it is, too
+    chosen = []
+    for config, wanted, pace in zip(configs, questions, paces, strict=True):
+        steps, whole = math.ceil(wanted / config.batch_size), math.ceil(work.queries / config.batch_size)
+        if seconds is not None and pace is not None:
+            steps = min(steps, int((seconds - 4 * facts * pace.question) / pace.step))
+            if steps < FEWEST_STEPS:
+                return None
+        epochs = math.ceil(steps / whole)
+        warmup = min(config.warmup_steps, steps // 10)
+        changed = {"epochs": epochs, "epoch_steps": math.ceil(steps / epochs), "warmup_steps": warmup}
+        chosen.append(replace(config, **changed, valid_facts=facts, average_last=0))
+    return chosen
 
 
 def refit_steps(steps: int) -> int:
