@@ -131,9 +131,16 @@ def on_trial(
             if steps < FEWEST_STEPS:
                 return None
         epochs = math.ceil(steps / whole)
-        warmup = min(config.warmup_steps, steps // 10)
-        changed = {"epochs": epochs, "epoch_steps": math.ceil(steps / epochs), "warmup_steps": warmup}
-        chosen.append(replace(config, **changed, valid_facts=facts, average_last=0))
+        chosen.append(
+            replace(
+                config,
+                epochs=epochs,
+                epoch_steps=math.ceil(steps / epochs),
+                warmup_steps=min(config.warmup_steps, steps // 10),
+                valid_facts=facts,
+                average_last=0,
+            )
+        )
     return chosen
 
 
