@@ -8,7 +8,6 @@ Everything is counted exactly, except reach, which looks at no more than 2,000 q
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +33,7 @@ from contextpool.triples.audit_report import (
     share,
 )
 from contextpool.triples.dataset import Dataset
-from contextpool.triples.files import open_bytes
+from contextpool.triples.files import raw_lines
 from contextpool.triples.labels import Vocabulary
 from contextpool.triples.store import Triples
 
@@ -347,11 +346,7 @@ def _triple_lines(path: Path) -> list[bytes]:
     plain = path.with_suffix("") if path.suffix in (".gz", ".zst") else path
     if not path.is_file() or plain.suffix not in (".txt", ".tsv"):
         return []
-    try:
-        with open_bytes(path) as stream:
-            lines = [line.removesuffix(b"\n").removesuffix(b"\r") for line in stream]
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: the file cannot be read to its end ({error}). Get it again.") from error
+    lines = [line for _, line in raw_lines(path)]
     lines = lines[1:] if lines and lines[0].strip().isdigit() else lines
     columns = (line.split(b"\t") if b"\t" in line else line.split() for line in lines)
     return lines if all(len(row) == 3 for row in columns) else []

@@ -21,6 +21,11 @@ from contextpool.triples.labels import check_triple
 from contextpool.triples.store import Triple
 
 CHUNK_BYTES = 1 << 24
+MAX_LINE = 1 << 20
+"""Bytes of a line, its end included. A longer one is no triple, and would have to be held whole."""
+MAX_EXPANSION = 200
+"""How many times its size a compressed file may unpack to, beyond `FREE_BYTES`: text packs to a tenth, a bomb far more."""
+FREE_BYTES = 1 << 26
 
 
 def open_bytes(path: Path) -> IO[bytes]:
@@ -51,13 +56,9 @@ def _opened(path: Path) -> IO[bytes]:
         raise DataError(f"{path}: this is a folder; name one of its triple files.") from None
     except OSError as error:
         raise DataError(f"{path}: the file cannot be opened ({error.strerror or error}).") from error
-    if path.suffix == ".gz":
-        return cast("IO[bytes]", _Gunzipped(raw))
-    if path.suffix == ".zst":
-        return cast(
-            "IO[bytes]", io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd"))
-        )
-    return raw
+    if path.suffix not in (".gz", ".zst"):
+        return raw
+    return io.BufferedReader(_Unpacked(path, raw), 1 << 16)
 
 
 def _open_regular(path: Path) -> IO[bytes]:
@@ -72,16 +73,37 @@ def _open_regular(path: Path) -> IO[bytes]:
     raise DataError(f"{path}: this is a pipe or a device, not a file. Write what it gives to a file first.")
 
 
-class _Gunzipped(gzip.GzipFile):
-    """Closes the file that it reads."""
+class _Unpacked(io.RawIOBase):
+    """What a compressed file holds, as far as that is in proportion to its size; closes the file."""
 
-    def __init__(self, raw: IO[bytes]) -> None:
-        super().__init__(fileobj=raw, mode="rb")
-        self._raw = raw
+    def __init__(self, path: Path, raw: IO[bytes]) -> None:
+        self._path, self._raw = path, raw
+        self._stream: Any = (
+            gzip.GzipFile(fileobj=raw, mode="rb")
+            if path.suffix == ".gz"
+            else pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd")
+        )
+        self._left = max(FREE_BYTES, MAX_EXPANSION * os.fstat(raw.fileno()).st_size)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._stream.read(len(buffer))
+        self._left -= len(data)
+        if self._left < 0:
+            raise DataError(
+                f"{self._path}: the file unpacks to more than {MAX_EXPANSION} times its size, as no text does by "
+                "itself. If you trust it, unpack it and read what comes out."
+            )
+        buffer[: len(data)] = data
+        return len(data)
 
     def close(self) -> None:
+        if not self.closed:
+            self._stream.close()
+            self._raw.close()
         super().close()
-        self._raw.close()
 
 
 @contextlib.contextmanager
@@ -97,27 +119,51 @@ def readable(path: str | Path) -> Iterator[None]:
 
 def chunks_of_lines(path: Path) -> Iterator[bytes]:
     """The file in pieces that end at a line's end; a last line without one gets it."""
-    rest = b""
+    rest, line = b"", 1
     with readable(path), open_bytes(path) as stream:
         while block := stream.read(CHUNK_BYTES):
             rest += block
+            _refuse_long_line(path, line, rest)
             cut = rest.rfind(b"\n") + 1
             if cut:
                 yield rest[:cut]
+                line += rest.count(b"\n", 0, cut)
                 rest = rest[cut:]
     if rest:
         yield rest + b"\n"
 
 
+def _refuse_long_line(path: Path, first: int, data: bytes) -> None:
+    """Look for a line's end in each stretch of `MAX_LINE`, from behind; `first` is the number of the first line."""
+    begin = 0
+    while len(data) - begin > MAX_LINE:
+        end = data.rfind(b"\n", begin, begin + MAX_LINE)
+        if end < 0:
+            raise long_line(path, first + data.count(b"\n", 0, begin))
+        begin = end + 1
+
+
+def long_line(path: Path | str, line: int) -> TripleFileError:
+    what = f"the line is longer than {MAX_LINE:,} bytes, which no triple is. Is this the file that you mean?"
+    return TripleFileError(path, line, what)
+
+
+def raw_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """(number from 1, bytes without the line end) of each line, LF or CRLF."""
+    with readable(path), open_bytes(path) as stream:
+        for number, raw in enumerate(iter(lambda: stream.readline(MAX_LINE + 1), b""), start=1):
+            if len(raw) > MAX_LINE:
+                raise long_line(path, number)
+            yield number, raw.removesuffix(b"\n").removesuffix(b"\r")
+
+
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     """(number from 1, text without its line end) of each line of a UTF-8 file, LF or CRLF."""
-    with readable(path), open_bytes(path) as stream:
-        for number, raw in enumerate(stream, start=1):
-            try:
-                text = raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise TripleFileError(path, number, not_utf8(raw, error)) from None
-            yield number, text
+    for number, raw in raw_lines(path):
+        try:
+            yield number, raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise TripleFileError(path, number, not_utf8(raw, error)) from None
 
 
 def not_utf8(raw: bytes, error: UnicodeDecodeError) -> str:

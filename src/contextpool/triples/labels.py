@@ -11,6 +11,9 @@ from contextpool.errors import DataError, UnknownNameError, shortened
 INVERSE_SUFFIX = "^-1"
 """Marks a relation walked from tail to head. Ours alone: an input relation that ends in it is refused."""
 
+MAX_LABEL = 1 << 15
+"""Bytes of a label in UTF-8."""
+
 ROLES = ("head", "relation", "tail")
 _FORBIDDEN = {
     "\t": "a tab, which separates the columns",
@@ -30,10 +33,10 @@ def label_problem(label: str) -> str | None:
     if label.startswith("\ufeff"):
         return "starts with a byte order mark (U+FEFF), which nobody can see"
     try:
-        label.encode("utf-8")
+        size = len(label.encode("utf-8"))
     except UnicodeEncodeError:
         return "holds half a surrogate pair, which UTF-8 cannot express"
-    return None
+    return f"is {size:,} bytes long; {MAX_LABEL:,} are the most" if size > MAX_LABEL else None
 
 
 def relation_problem(label: str) -> str | None:

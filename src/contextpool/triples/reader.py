@@ -35,7 +35,7 @@ import pyarrow.compute as pc
 from contextpool.errors import ConfigError, DataError, TripleFileError, shortened, warn
 from contextpool.triples.doubts import Rows, doubts, merge_names
 from contextpool.triples.files import chunks_of_lines, not_utf8
-from contextpool.triples.labels import INVERSE_SUFFIX, ROLES
+from contextpool.triples.labels import INVERSE_SUFFIX, MAX_LABEL, ROLES
 from contextpool.triples.sources.address import SPLIT_KEYS, Address, check_options, parse_address
 from contextpool.triples.sources.columns import other_delimiter, row_problem, text_columns
 from contextpool.triples.sources.reading import BadRows, Reading
@@ -232,7 +232,7 @@ def _integers(values: npt.NDArray[np.int64]) -> pa.Int64Array:
 def _columns(chunk: bytes, table: _Table) -> list[pa.StringArray] | None:
     """Head, relation and tail of each line, or None where a line is not as it has to be, for the slow look.
 
-    That is: width - 1 tabs a line, none of the three empty, no NUL, no stray CR, UTF-8, no inverse as a relation.
+    That is: width - 1 tabs a line, none of the three empty or too long, no NUL, no stray CR, UTF-8, no inverse as a relation.
     """
     if b"\r" in chunk:
         chunk = chunk.replace(b"\r\n", b"\n")
@@ -263,8 +263,8 @@ def _is_regular(
     pattern = np.array([_TAB] * (table.width - 1) + [_LINE_FEED])
     lengths = np.diff(separator_at, prepend=-1) - 1
     pattern_holds = (separators.reshape(-1, table.width) == pattern).all()
-    none_empty = (lengths.reshape(-1, table.width)[:, list(table.chosen)] > 0).all()
-    return bool(pattern_holds and none_empty)
+    chosen = lengths.reshape(-1, table.width)[:, list(table.chosen)]
+    return bool(pattern_holds and ((chosen > 0) & (chosen <= MAX_LABEL)).all())
 
 
 def _has_byte_order_mark(chunk: bytes) -> bool:

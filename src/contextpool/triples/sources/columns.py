@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from contextpool.errors import ConfigError, DataError, shortened, unknown_name_message
-from contextpool.triples.labels import ROLES, problem_in_role
+from contextpool.triples.labels import MAX_LABEL, ROLES, problem_in_role
 from contextpool.triples.sources.address import Address, retyped, yes_or_no
 
 BATCH_ROWS = 1 << 16
@@ -93,7 +93,8 @@ def check_labels(batch: pa.RecordBatch, first: int, refuse: Refuse) -> None:
     suspect = np.zeros(batch.num_rows, dtype=bool)
     for role, column in zip(ROLES, batch.columns, strict=True):
         pattern = rf"{_SUSPECT}|\^-1$" if role == "relation" else _SUSPECT
-        suspect |= pc.match_substring_regex(column, pattern).to_numpy(zero_copy_only=False)
+        found = pc.or_(pc.match_substring_regex(column, pattern), pc.greater(pc.binary_length(column), MAX_LABEL))
+        suspect |= found.to_numpy(zero_copy_only=False)
     rows = np.flatnonzero(suspect)
     for row in rows.tolist():
         for role, column in zip(ROLES, batch.columns, strict=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from contextpool.errors import (
     UnknownNameError,
     shortened,
 )
-from contextpool.triples.files import open_bytes, readable
+from contextpool.triples.files import MAX_LINE, open_bytes, readable
 from contextpool.triples.labels import ROLES, problem_in_role
 from contextpool.triples.sources.address import Address, check_options, choice, need_file, yes_or_no
 from contextpool.triples.sources.columns import BATCH_ROWS
@@ -38,6 +38,10 @@ _FORMATS = {
     "trig": "TRIG",
     "rdfxml": "RDF_XML",
 }
+_DECLARED_WITHIN = 1 << 16
+"""Bytes at the beginning of a file of RDF/XML in which entities may be declared."""
+_DEEPEST = 10_000
+_ENTITY = re.compile(rb"<!ENTITY\s+[\w.:-]+\s+\"[^\"&%<]{0,256}\"\s*>")
 _NAMELESS = re.compile(r"_:[a-f][0-9a-f]{23,31}")
 """The random name that the parser gives to a blank node without one."""
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\u0000"}
@@ -93,17 +97,73 @@ def rdf_batches(address: Address, tell: Tell) -> Iterator[pa.RecordBatch]:
     try:
         with readable(path), open_bytes(path) as stream:
             form = getattr(oxigraph.RdfFormat, _FORMATS[address.kind])
-            parser = oxigraph.parse(stream, form, base_iri=options.base)
+            parser = oxigraph.parse(_Checked(stream, address), form, base_iri=options.base)
             terms.add(parser)
             declared = parser.prefixes
     except SyntaxError as error:
         raise TripleFileError(address.place, error.lineno or 1, _syntax_problem(address, error)) from None
+    except DataError:
+        raise
+    except MemoryError:  # the parser's own limit of what it holds before a fact ends
+        raise DataError(f"{address.place}: a term is longer than any label may be. Is this {address.kind}?") from None
     except ValueError as error:
-        if isinstance(error, DataError):
-            raise
         raise DataError(f"{address.place}: the file cannot be read to its end ({error}).") from None
     terms.check_graph(address)
     yield from term_batches(terms, declared, options, address, tell)
+
+
+class _Checked:
+    """A stream for the parser without a stretch that has no end, and without entities of XML that unfold to more.
+
+    OWL files declare namespaces as entities, at their beginning; those are short and hold no other entity.
+    """
+
+    def __init__(self, stream: IO[bytes], address: Address) -> None:
+        self._stream, self._address = stream, address
+        self._is_xml = address.kind == "rdfxml"
+        self._end = b"<" if self._is_xml else b"\n"
+        self._head, self._tail, self._cut = b"", b"", b""
+        self._open = self._depth = 0
+        if self._is_xml:
+            self._head = stream.read(_DECLARED_WITHIN)
+            self._refuse_entities(_ENTITY.sub(b" ", self._head))
+
+    def read(self, size: int = 1 << 16) -> bytes:
+        block, self._head = self._head[:size], self._head[size:]
+        if not block:
+            block = self._stream.read(size)
+            if self._is_xml:
+                self._refuse_entities(self._tail + block)
+                self._tail = (self._tail + block)[-len(b"<!ENTITY") + 1 :]
+        if self._is_xml:
+            self._refuse_depth(block)
+        first, *others = block.split(self._end)
+        self._refuse_long(self._open + len(first))
+        for other in others:
+            self._refuse_long(len(other))
+        self._open = len(others[-1]) if others else self._open + len(first)
+        return block
+
+    def _refuse_long(self, size: int) -> None:
+        if size > MAX_LINE:
+            what = f"{MAX_LINE:,} bytes without a {'<' if self._is_xml else 'line end'}, which no fact needs."
+            raise DataError(f"{self._address.place}: {what} Is this {self._address.kind}?")
+
+    def _refuse_depth(self, block: bytes) -> None:
+        """Elements that are open, nearly: the parser takes longer for each the more there are."""
+        data = self._cut + block
+        self._cut = data[-1:] if data.endswith((b"<", b"/")) else b""  # half of a sign
+        data = data.removesuffix(self._cut)
+        self._depth += data.count(b"<") - 2 * data.count(b"</") - data.count(b"/>") - data.count(b"<!")
+        if self._depth > _DEEPEST:
+            raise DataError(f"{self._address.place}: more than {_DEEPEST:,} elements lie within one another.")
+
+    def _refuse_entities(self, data: bytes) -> None:
+        if b"<!ENTITY" in data:
+            raise DataError(
+                f"{self._address.place}: it declares an entity that is long, holds other entities or names a file. "
+                "Unfolded it could be of any size. Write it out, or convert the file to Turtle where it comes from."
+            )
 
 
 def term_batches(

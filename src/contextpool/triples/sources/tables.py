@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from contextpool.errors import ConfigError, DataError, TripleFileError
-from contextpool.triples.files import open_bytes, readable
+from contextpool.errors import ConfigError, DataError, TripleFileError, shortened
+from contextpool.triples.files import MAX_LINE, long_line, open_bytes, readable
 from contextpool.triples.labels import ROLES
 from contextpool.triples.sources.address import Address, check_options, need_file
 from contextpool.triples.sources.columns import (
@@ -38,6 +38,8 @@ from contextpool.triples.sources.columns import (
 from contextpool.triples.sources.reading import BadRows, Reading
 
 TABLE_ROWS = 1 << 18
+_UNREADABLE = (pa.ArrowException, OSError, UnicodeDecodeError)
+"""What pyarrow raises for a damaged file, the names of its columns included."""
 _ADVICE = "Fill it, cast it to text, or leave the row out before handing the table over."
 
 
@@ -63,8 +65,8 @@ def opened_parquet(address: Address) -> Iterator[Any]:
     try:
         with pq.ParquetFile(need_file(address)) as file:
             yield file
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{address.place}: this is not a readable Parquet file ({error}).") from None
+    except _UNREADABLE as error:
+        raise DataError(f"{address.place}: this is not a readable Parquet file ({told(error)}).") from None
 
 
 def _arrow(address: Address, reading: Reading) -> Iterator[pa.RecordBatch]:
@@ -76,10 +78,15 @@ def _arrow(address: Address, reading: Reading) -> Iterator[pa.RecordBatch]:
             is_stream = isinstance(reader, pa.RecordBatchStreamReader)
             stream = reader if is_stream else map(reader.get_batch, range(reader.num_record_batches))
             yield from table_batches(address, ([batch.column(k) for k in positions] for batch in stream))
-    except (pa.ArrowInvalid, OSError) as error:
+    except _UNREADABLE as error:
         raise DataError(
-            f"{address.place}: this is neither an Arrow file nor an Arrow stream ({error})."
+            f"{address.place}: this is neither an Arrow file nor an Arrow stream ({told(error)})."
         ) from None
+
+
+def told(error: Exception) -> str:
+    """What another library says, in a line of no great length."""
+    return shortened(" ".join(str(error).split()), 300).strip("'\"")
 
 
 def _opened_ipc(source: Any) -> Any:
@@ -102,6 +109,7 @@ def table_batches(
     for columns in stream:
         ready = []
         for role, column in zip(ROLES, columns, strict=True):
+            column.validate(full=True)  # offsets, indices and UTF-8 are believed by all that comes after
             if column.null_count:
                 row = first + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
                 raise refuse(row, f"the {role} is missing (null).")
@@ -221,7 +229,7 @@ def _line_of_row(address: Address, row: int) -> int:
 def _records(text: Any, address: Address, bad: BadRows) -> Iterator[tuple[int, list[str]]]:
     """(the line on which it ends, record), all of one width; whatever else is bad, or an error where it has no end."""
     last = [""]
-    reader = csv.reader(_remembered(text, last), delimiter=_delimiter(address), strict=True)
+    reader = csv.reader(_remembered(text, last, address), delimiter=_delimiter(address), strict=True)
     width = None
     while not bad.enough:
         try:
@@ -245,8 +253,10 @@ def _records(text: Any, address: Address, bad: BadRows) -> Iterator[tuple[int, l
         bad.add(reader.line_num, what if record else "the line is blank. Remove it.", _as_csv(record))
 
 
-def _remembered(lines: Any, last: list[str]) -> Iterator[str]:
-    for line in lines:
+def _remembered(text: Any, last: list[str], address: Address) -> Iterator[str]:
+    for number, line in enumerate(iter(lambda: text.readline(MAX_LINE + 1), ""), start=1):
+        if len(line) > MAX_LINE:
+            raise long_line(address.place, number)
         last[0] = line
         yield line
 
