@@ -97,8 +97,9 @@ def rdf_batches(address: Address, tell: Tell) -> Iterator[pa.RecordBatch]:
     try:
         with readable(path), open_bytes(path) as stream:
             form = getattr(oxigraph.RdfFormat, _FORMATS[address.kind])
-            parser = oxigraph.parse(_Checked(stream, address), form, base_iri=options.base)
-            terms.add(parser)
+            checked = _Checked(stream, address)
+            parser = oxigraph.parse(checked, form, base_iri=options.base)
+            terms.add(checked.noted(parser))
             declared = parser.prefixes
     except SyntaxError as error:
         raise TripleFileError(address.place, error.lineno or 1, _syntax_problem(address, error)) from None
@@ -113,20 +114,26 @@ def rdf_batches(address: Address, tell: Tell) -> Iterator[pa.RecordBatch]:
 
 
 class _Checked:
-    """A stream for the parser without a stretch that has no end, and without entities of XML that unfold to more.
+    """A stream for the parser that soon gives a fact, and holds no entities of XML that unfold to more.
 
+    What a parser holds before a fact ends, such as brackets that nobody closes, may take a hundred times its size.
     OWL files declare namespaces as entities, at their beginning; those are short and hold no other entity.
     """
 
     def __init__(self, stream: IO[bytes], address: Address) -> None:
         self._stream, self._address = stream, address
         self._is_xml = address.kind == "rdfxml"
-        self._end = b"<" if self._is_xml else b"\n"
         self._head, self._tail, self._cut = b"", b"", b""
-        self._open = self._depth = 0
+        self._since_fact = self._depth = 0
         if self._is_xml:
             self._head = stream.read(_DECLARED_WITHIN)
             self._refuse_entities(_ENTITY.sub(b" ", self._head))
+
+    def noted(self, quads: Iterable[Any]) -> Iterator[Any]:
+        """What the parser gives, noticed."""
+        for quad in quads:
+            self._since_fact = 0
+            yield quad
 
     def read(self, size: int = 1 << 16) -> bytes:
         block, self._head = self._head[:size], self._head[size:]
@@ -137,17 +144,13 @@ class _Checked:
                 self._tail = (self._tail + block)[-len(b"<!ENTITY") + 1 :]
         if self._is_xml:
             self._refuse_depth(block)
-        first, *others = block.split(self._end)
-        self._refuse_long(self._open + len(first))
-        for other in others:
-            self._refuse_long(len(other))
-        self._open = len(others[-1]) if others else self._open + len(first)
+        self._since_fact += len(block)
+        if self._since_fact > MAX_LINE:
+            raise DataError(
+                f"{self._address.place}: {MAX_LINE:,} bytes without a whole fact. Is this {self._address.kind}, and "
+                "is every quote and bracket closed?"
+            )
         return block
-
-    def _refuse_long(self, size: int) -> None:
-        if size > MAX_LINE:
-            what = f"{MAX_LINE:,} bytes without a {'<' if self._is_xml else 'line end'}, which no fact needs."
-            raise DataError(f"{self._address.place}: {what} Is this {self._address.kind}?")
 
     def _refuse_depth(self, block: bytes) -> None:
         """Elements that are open, nearly: the parser takes longer for each the more there are."""
@@ -323,7 +326,7 @@ def _labels(terms: Terms, shortener: Shortener, address: Address) -> tuple[pa.St
         for name in labels:
             problem = problem_in_role(name, role)
             if problem:
-                raise DataError(f"{address.place}: the term {name!r} {problem}. Rename it.")
+                raise DataError(f"{address.place}: the term {shortened(name)} {problem}. Rename it.")
     return pa.array(entities, pa.string()), pa.array(relations, pa.string())
 
 
