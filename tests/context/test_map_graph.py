@@ -17,7 +17,7 @@ from contextpool.context.counts import count_cooccurrence
 from contextpool.context.map_graph import map_graph
 from contextpool.errors import ConfigError, DataError, UnknownNameError
 from contextpool.graph.graph import Graph
-from contextpool.graph.mapped import EDGE_ARRAYS, MappedGraph, is_mapped, open_graph
+from contextpool.graph.mapped import EDGE_ARRAYS, MappedGraph, checksum, is_mapped, open_graph
 
 LETTERS = ["a", "b", "ab", "é", "ü", "z", "𝕫", "0", "~", "\ufffd"]
 Triple = tuple[str, str, str]
@@ -137,7 +137,11 @@ def test_a_damaged_folder_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "graph"
     map_graph([written(tmp_path / "x.tsv", [("a", "r", "b")])], folder)
     description = json.loads((folder / "graph.json").read_text())
-    (folder / "graph.json").write_text(json.dumps({**description, "triples": 2}))
+    other = {**description, "triples": 2}
+    (folder / "graph.json").write_text(json.dumps(other))
+    with pytest.raises(DataError, match="does not say what was written"):
+        open_graph(folder)
+    (folder / "graph.json").write_text(json.dumps({**other, "checksum": checksum(other)}))
     with pytest.raises(DataError, match=r"graph\.json says"):
         open_graph(folder)
     (folder / "graph.json").write_text(json.dumps({**description, "format": "other"}))

@@ -354,10 +354,10 @@ def _paths_of(arguments: tuple[Any, ...]) -> list[Any]:
 
 
 def _is_numba_cache() -> bool:
-    """Whether numba, reading what it compiled for this package, is who unpickles."""
+    """Whether numba is who unpickles: what it compiled for this package, or what its compiled code holds."""
     frame: Any = sys._getframe()
     while frame is not None:
-        if frame.f_globals.get("__name__") == "numba.core.caching":
+        if frame.f_globals.get("__name__") in ("numba.core.caching", "numba.core.serialize"):
             return True
         frame = frame.f_back
     return False

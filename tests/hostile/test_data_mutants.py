@@ -15,7 +15,7 @@ import pytest
 
 from contextpool.triples.files import FREE_BYTES, MAX_LINE
 from contextpool.triples.labels import MAX_LABEL
-from hostile.harness import Tally, fork_server, problem_of
+from hostile.harness import Outcome, Tally, fork_server, problem_of
 from hostile.mutants import mutated_bytes
 from support import amount
 
@@ -94,7 +94,7 @@ FILES: dict[str, bytes] = {
 }  # fmt: skip
 
 
-def call(place: Path, source: Path) -> Tally | object:
+def call(place: Path, source: Path) -> Outcome:
     """Read it, and write what it holds; a recipe is read as far as its first mistake, of which one is made."""
     if source.suffix == ".toml":
         return fork_server().run(
@@ -104,7 +104,9 @@ def call(place: Path, source: Path) -> Tally | object:
         )
     keep = "?literals=keep" if source.suffix in (".nt", ".nq", ".ttl", ".trig", ".rdf") else ""
     return fork_server().run(
-        ["data", "convert", f"{source}{keep}", place / "made" / "out.tsv", "--overwrite"], target=place / "made", cwd=place
+        ["data", "convert", f"{source}{keep}", place / "made" / "out.tsv", "--overwrite"],
+        target=place / "made",
+        cwd=place,
     )
 
 
@@ -128,7 +130,9 @@ def test_mutants_of_a_file_are_read_or_refused_clearly(name: str, place: Path) -
         assert {one.name for one in place.iterdir()} <= {name, "made", f"{name}.bad-rows.tsv"}, seed
         written = place / "made" / "out.tsv"
         if written.exists():
-            again = fork_server().run(["data", "convert", written, place / "made" / "again.tsv", "--overwrite"], target=place)
+            again = fork_server().run(
+                ["data", "convert", written, place / "made" / "again.tsv", "--overwrite"], target=place
+            )
             assert problem_of(again) == "", (seed, again.err)
             assert again.code == 0, (seed, again.err)
             assert (place / "made" / "again.tsv").read_bytes() == written.read_bytes(), seed

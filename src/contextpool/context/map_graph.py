@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from contextpool.context.counts import check_relation_count, count_rows
 from contextpool.errors import ConfigError, DataError, setting
 from contextpool.graph.graph import MAX_EDGES
-from contextpool.graph.mapped import DESCRIPTION, FORMAT, MappedGraph, open_graph
+from contextpool.graph.mapped import ARRAYS, DESCRIPTION, FORMAT, MappedGraph, checksum, open_graph, remember
 from contextpool.triples.reader import batches
 from contextpool.triples.sources.address import Address, parse_address
 
@@ -75,6 +75,7 @@ def map_graph(
             shutil.rmtree(folder)
         Path(made).rename(folder)
         Path(made).mkdir()  # the empty one is removed in its place
+    remember(folder)
     return open_graph(folder)
 
 
@@ -205,22 +206,31 @@ class _Mapping:
         twin.flush()
         np.save(self.made / "both.npy", count_rows(row_start, relation, 2 * len(self.relations)))
         triples = np.bincount(relation, minlength=2 * len(self.relations))[: len(self.relations)]
-        description = {
+        description: dict[str, Any] = {
             "format": FORMAT,
             "entities": num_entities,
             "triples": edges // 2,
             "rows_read": self.rows,
             "relations": dict(zip(self.relations, triples.tolist(), strict=True)),
             "sources": [address.path.name for address in self.addresses],
-            "sha256": self._digest(),
+            "files": (files := self._digests()),
+            "sha256": self._digest(files),
         }
+        description["checksum"] = checksum(description)
         (self.made / DESCRIPTION).write_text(json.dumps(description, ensure_ascii=False, indent=2) + "\n")
 
-    def _digest(self) -> str:
+    def _digests(self) -> dict[str, str]:
+        found = {}
+        for name in ARRAYS:
+            with (self.made / f"{name}.npy").open("rb") as stream:
+                found[name] = hashlib.file_digest(stream, "sha256").hexdigest()
+        return found
+
+    def _digest(self, files: dict[str, str]) -> str:
+        """sha256 over labels and facts, whatever they came from."""
         digest = hashlib.sha256(json.dumps(self.relations).encode())
         for name in ("entity_start", "entity_label", "edge_head", "edge_relation", "edge_tail"):
-            with (self.made / f"{name}.npy").open("rb") as stream:
-                digest.update(hashlib.file_digest(stream, "sha256").digest())
+            digest.update(bytes.fromhex(files[name]))
         return digest.hexdigest()
 
 

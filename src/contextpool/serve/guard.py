@@ -28,6 +28,8 @@ HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
 )
+LONGEST_HEADERS = 2**16
+"""Bytes of a request's line and headers; an address may hold some long labels."""
 NO_STORE = (b"cache-control", b"no-store")
 Headers = dict[bytes, bytes]
 
@@ -54,7 +56,7 @@ class Guard:
         scope.setdefault("state", {})["deadline"] = time.monotonic() + self._service.settings.deadline
         try:
             headers = dict(scope["headers"])  # of repeated ones the last; Host cannot be repeated
-            refusal = self._refusal(scope["path"], headers)
+            refusal = _unreadable(scope, headers) or self._refusal(scope["path"], headers)
             if refusal is None:
                 body = await self._body(headers, receive)
                 refusal = problem(413, self._too_large(), headers=CLOSE) if body is None else None
@@ -118,6 +120,19 @@ class Guard:
         metrics = self._service.metrics
         metrics.requests.labels(route, method, str(answering.status or "gone")).inc()
         metrics.seconds.labels(route).observe(time.perf_counter() - answering.began)
+
+
+def _unreadable(scope: Scope, headers: Headers) -> JSONResponse | None:
+    """Requests that a proxy may end elsewhere than we do, and headers past the limit however fast they come."""
+    if b"content-length" in headers and b"transfer-encoding" in headers:
+        told = "a request has a Content-Length or a Transfer-Encoding, not both."
+        return problem(400, told, headers=CLOSE)
+    size = len(scope["raw_path"]) + len(scope["query_string"])
+    size += sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+    if size > LONGEST_HEADERS:
+        told = f"address and headers are {size:,} bytes; {LONGEST_HEADERS:,} are the most."
+        return problem(431, told, headers=CLOSE)
+    return None
 
 
 CLOSE = {"Connection": "close"}

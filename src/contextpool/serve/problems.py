@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -20,6 +21,8 @@ from contextpool.serve.registry import SwapUnderWayError
 logger = logging.getLogger("contextpool.serve")
 MOST_TOLD = 10
 """Items of one error; the rest is counted."""
+LONGEST_TO_SUGGEST = 60
+"""Characters of a name that somebody may have mistyped; comparing takes their square."""
 CODES = {
     400: "bad_request",
     401: "token_needed",
@@ -29,6 +32,7 @@ CODES = {
     409: "conflict",
     413: "too_large",
     422: "bad_value",
+    431: "too_large",
     500: "internal",
     503: "busy",
     504: "too_late",
@@ -59,9 +63,9 @@ class UnknownNamesError(ContextPoolError):
         if resolver.problems:
             raise cls(resolver)
 
-    def items(self, suggest: bool) -> list[Item]:
-        """Each with the nearest known names, which takes a while on a large graph."""
-        return [self._item(one, suggest) for one in self.problems[:MOST_TOLD]]
+    def items(self, until: float = 0.0) -> list[Item]:
+        """Each with the nearest known names, which takes a while on a large graph, as long as there is time left."""
+        return [self._item(one, time.monotonic() < until) for one in self.problems[:MOST_TOLD]]
 
     def _item(self, problem: NameProblem, suggest: bool) -> Item:
         name, plain = shortened(problem.text), _cut(problem.text)
@@ -70,7 +74,9 @@ class UnknownNamesError(ContextPoolError):
             message = f"{problem.kind} {name} may mean {ids}. Use the id."
             return Item(problem.kind, problem.where, plain, message, problem.ids[:MOST_TOLD])
         known = self.resolver.known(problem.kind)
-        near = tuple(closest(problem.text, known)) if suggest else ()
+        near = (
+            tuple(closest(problem.text, known)) if suggest and len(problem.text) <= LONGEST_TO_SUGGEST else ()
+        )
         hint = f", closest {', '.join(repr(one) for one in near)}" if near else ""
         message = f"{problem.kind} {name} is unknown ({len(known):,} known{hint})."
         return Item(problem.kind, problem.where, plain, message, near)

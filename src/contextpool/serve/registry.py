@@ -10,7 +10,7 @@ import unicodedata
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -65,6 +65,7 @@ class GraphSource:
 Source = TypeVar("Source", ModelSource, GraphSource)
 Starts = list[tuple[str, str]]
 """(folded text, label), sorted."""
+LONGEST_START, MOST_WORDS = 80, 40
 _WORD_START = re.compile(r"(?<=[^\w])\w")
 
 
@@ -75,7 +76,11 @@ def folded(text: str) -> str:
 
 
 class Completions:
-    """Completes the names of one graph's entities. O(N log N) to build, O(log N + limit) to ask."""
+    """Completes the names of one graph's entities. O(N log N) to build, O(log N + limit) to ask.
+
+    Of a name the beginnings of its first words count, as much of each as anybody types: what is kept of a label does
+    not grow with its square.
+    """
 
     def __init__(self, graph: Graph, names: Names) -> None:
         self._labels = graph.entities
@@ -83,14 +88,15 @@ class Completions:
         self._later: Starts = []
         for label in graph.entities:
             for text in {folded(label), folded(names.shown(label))}:
-                self._first.append((text, label))
-                self._later += [(text[match.start() :], label) for match in _WORD_START.finditer(text)]
+                self._first.append((text[:LONGEST_START], label))
+                words = islice(_WORD_START.finditer(text), MOST_WORDS)
+                self._later += [(text[one.start() : one.start() + LONGEST_START], label) for one in words]
         self._first.sort()
         self._later.sort()
 
     def starting_with(self, prefix: str, limit: int) -> tuple[list[str], bool]:
         """Labels, those that start so before those with such a word; and whether there are more."""
-        wanted = folded(prefix)
+        wanted = folded(prefix)[:LONGEST_START]
         found: dict[str, None] = {}
         for label in chain(_starting(self._first, wanted), _starting(self._later, wanted)):
             found[label] = None

@@ -32,6 +32,7 @@ from uvicorn.server import ServerState
 
 from contextpool.errors import ConfigError, ContextPoolError
 from contextpool.serve.app import create_app
+from contextpool.serve.guard import LONGEST_HEADERS
 from contextpool.serve.metrics import Metrics
 from contextpool.serve.registry import Registry
 from contextpool.serve.service import Service
@@ -41,8 +42,6 @@ logger = logging.getLogger("contextpool.serve")
 SWITCH_SECONDS = 0.001
 """How long one thread keeps the interpreter while another waits: short, so that answering delays no request."""
 FILES_BESIDE_CONNECTIONS = 64
-LONGEST_HEADERS = 2**16
-"""Bytes of a request's line and headers; an address may hold some long labels."""
 TURNS_TO_READ = 6
 """Turns of the loop from a connection's being accepted to its first bytes' being read, and some."""
 LINGER_SECONDS = 2.0
@@ -233,8 +232,12 @@ class GuardedProtocol(H11Protocol):
         super().data_received(data)
         self._look_again()
 
-    def eof_received(self) -> None:
+    def eof_received(self) -> bool:
+        """Whoever has asked may close their side and still read the answer; half a request has none."""
+        if not self._is_answering and not self.transport.is_closing() and self._has_begun:
+            self.refuse(400, "the request ends before it is complete.")
         self._forget()
+        return self._is_answering
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()

@@ -41,6 +41,7 @@ class Service:
             on_batch=self.metrics.batches.observe,
         )
         self.slow: WorkQueue[Slow] = WorkQueue("slow", do_each, capacity=settings.slow_queue_size)
+        self.suggesting: WorkQueue[Slow] = WorkQueue("suggesting", do_each, capacity=settings.slow_queue_size)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -52,7 +53,7 @@ class Service:
 
     def close(self) -> None:
         """Finish what waits, and stop."""
-        for queue in (self.questions, self.slow):
+        for queue in (self.questions, self.slow, self.suggesting):
             queue.close(self.settings.deadline)
 
     # questions
@@ -131,12 +132,13 @@ class Service:
         return await self._slowly(lambda: pooled_view(engine.asking, question), deadline)  # type: ignore[no-any-return]
 
     async def suggestions(self, error: UnknownNamesError) -> list[Item]:
-        """The unknown names with their closest matches; without matches where the slow queue has no time."""
+        """The unknown names with their closest matches, as many as there is time for, in a queue of their own."""
+        deadline = time.monotonic() + min(SECONDS_FOR_SUGGESTIONS, self.settings.deadline)
         try:
-            deadline = time.monotonic() + min(SECONDS_FOR_SUGGESTIONS, self.settings.deadline)
-            return await self._slowly(lambda: error.items(suggest=True), deadline)  # type: ignore[no-any-return]
+            job: Job[Slow] = Job(lambda: error.items(deadline), deadline)
+            return (await self._all([self.suggesting.submit(job)], deadline))[0]  # type: ignore[no-any-return]
         except (BusyError, TooLateError):
-            return error.items(suggest=False)
+            return error.items()
 
     async def reload(self, model: str | None, graph: str | None) -> Snapshot:
         """Swap in what the sources hold now; not in a queue, since answers go on meanwhile.

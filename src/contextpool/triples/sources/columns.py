@@ -93,7 +93,9 @@ def check_labels(batch: pa.RecordBatch, first: int, refuse: Refuse) -> None:
     suspect = np.zeros(batch.num_rows, dtype=bool)
     for role, column in zip(ROLES, batch.columns, strict=True):
         pattern = rf"{_SUSPECT}|\^-1$" if role == "relation" else _SUSPECT
-        found = pc.or_(pc.match_substring_regex(column, pattern), pc.greater(pc.binary_length(column), MAX_LABEL))
+        found = pc.or_(
+            pc.match_substring_regex(column, pattern), pc.greater(pc.binary_length(column), MAX_LABEL)
+        )
         suspect |= found.to_numpy(zero_copy_only=False)
     rows = np.flatnonzero(suspect)
     for row in rows.tolist():

@@ -106,7 +106,9 @@ def rdf_batches(address: Address, tell: Tell) -> Iterator[pa.RecordBatch]:
     except DataError:
         raise
     except MemoryError:  # the parser's own limit of what it holds before a fact ends
-        raise DataError(f"{address.place}: a term is longer than any label may be. Is this {address.kind}?") from None
+        raise DataError(
+            f"{address.place}: a term is longer than any label may be. Is this {address.kind}?"
+        ) from None
     except ValueError as error:
         raise DataError(f"{address.place}: the file cannot be read to its end ({error}).") from None
     terms.check_graph(address)
