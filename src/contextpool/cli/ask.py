@@ -12,7 +12,6 @@ from contextpool.cli.inputs import (
     LabelsOption,
     RunOption,
     UnknownOption,
-    chosen_cap,
     chosen_model,
     listed,
     load_graph,
@@ -111,13 +110,12 @@ def ask(
     selection = Selection.of(k, known, listed(candidates), having)
     predictor = chosen_model(run, device)
     loaded, names = load_graph(graph, part="inference"), loaded_names(labels)
-    most = chosen_cap(cap, loaded)
     settings = BulkSettings(
-        kind or (kind_of(questions) if questions else "jsonl"), on_unknown, batch_size, shard_size, most
+        kind or (kind_of(questions) if questions else "jsonl"), on_unknown, batch_size, shard_size, cap
     )
     tell_left_out(predictor, loaded, on_unknown)
     if question is not None:
-        asking = predictor.asking(loaded, names, on_unknown=on_unknown, cap=most)
+        asking = predictor.asking(loaded, names, on_unknown=on_unknown, cap=cap)
         answers = next(asking.stream([question], selection))
         why = _evidence(asking, answers) if explained else None
         if as_json:
@@ -127,7 +125,7 @@ def ask(
             _print_answers(question, answers, min_probability, show_all)
             if why is not None:
                 say(f"\n{why.text()}")
-        tell_calibration(predictor, loaded)
+        tell_calibration(predictor, loaded, cap)
         return
     bulk = Bulk(predictor, loaded, selection, settings, names)
     if output is None:

@@ -13,7 +13,6 @@ from contextpool.cli.inputs import (
     LabelsOption,
     RunOption,
     UnknownOption,
-    chosen_cap,
     chosen_model,
     listed,
     load_graph,
@@ -102,12 +101,12 @@ def complete(
             k=k,
             names=names,
             on_unknown=on_unknown,
-            cap=chosen_cap(cap, loaded),
+            cap=cap,
             workers=workers,
             overwrite=overwrite,
             progress=lambda stage, done, total: update(watch.saw(stage, done, total), total, stage),
         )
-    tell_calibration(predictor, loaded)
+    tell_calibration(predictor, loaded, cap)
     _report(links, watch, as_json)
 
 

@@ -194,11 +194,11 @@ def chosen_model(run: Path | None, device: str) -> Predictor:
     return load(run, device=chosen_device(device))
 
 
-def tell_calibration(predictor: Predictor, graph: Graph) -> None:
+def tell_calibration(predictor: Predictor, graph: Graph, cap: int | None = None) -> None:
     """How many facts of the graph probabilities rest on, where the run has no calibration; or why there are none."""
     if predictor.relations is not None and predictor.calibration is None:
         note("no probabilities: the run has no calibration, which is fitted on 50 held-out questions or more")
-    calibration = None if predictor.relations is not None else predictor.calibration_for(graph)
+    calibration = None if predictor.relations is not None else predictor.calibration_for(graph, cap=cap)
     if calibration is not None and calibration.facts is not None:
         few = "no facts of this graph, which has too few, or too many to ask some before every answer"
         told = (
@@ -207,16 +207,6 @@ def tell_calibration(predictor: Predictor, graph: Graph) -> None:
             else few
         )
         note(f"probabilities rest on {told}")
-
-
-def chosen_cap(cap: int | None, graph: Graph) -> int | None:
-    """What was asked for, and on a mapped graph something in any case."""
-    from contextpool.graph.mapped import MappedGraph
-    from contextpool.predict.frontier import DEFAULT_CAP
-
-    if cap is None:
-        return DEFAULT_CAP if isinstance(graph, MappedGraph) else None
-    return cap or None
 
 
 def listed(path: Path | None) -> list[str] | None:

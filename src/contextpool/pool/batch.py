@@ -23,6 +23,7 @@ from contextpool.pool.answers import BatchAnswers, answers_left_out, batch_answe
 from contextpool.pool.candidates import best_precision, features_of, raw_features, walk_mass
 from contextpool.pool.expand import EdgeSet, expand
 from contextpool.pool.hide import EdgeDropout, HiddenEdges
+from contextpool.pool.incidence import is_part
 from contextpool.pool.propagation import Propagation, build_propagation
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class BatchBuilder:
 
     def _fast_builder(self) -> DeviceBuilder | None:
         wanted = self.backend == "triton" or (self.backend == "auto" and self.graph.device.type == "cuda")
-        if not (wanted and has_triton()):
+        if not (wanted and has_triton()) or is_part(self.graph):  # kernels read what the graph itself knows
             return None
         views = tuple(one for one in self.selectors if isinstance(one, ContextNeighbors))
         if len(views) < len(self.selectors):
@@ -160,6 +161,8 @@ class BatchBuilder:
 
     def over(self, graph: Graph) -> BatchBuilder:
         """The same over another graph of the same relations, with the same statistics: nothing is mined again."""
+        if self.relation_graph:
+            assert self._relation_precision is not None  # made once, for all copies
         other = copy(self)
         other.graph = graph
         other.__dict__.pop("_counts", None)

@@ -15,7 +15,7 @@ from torch import Tensor
 from contextpool.context.counts import CountsOf, QueryCounts
 from contextpool.graph.graph import Graph
 from contextpool.kernels.cpu_walk import walk_step
-from contextpool.pool.incidence import cached_per_graph, candidate_pairs, incidence_of
+from contextpool.pool.incidence import cached_per_graph, incidence_of, is_part, whole_of
 
 FEATURES = (
     "highest precision", "mean precision", "highest recall", "mean recall",
@@ -32,10 +32,10 @@ STEPS = 5
 def best_precision(graph: Graph, counts: CountsOf, queries: QueryCounts, left_out: Tensor) -> Tensor:
     """[B, N] float32 max over y in NR_c of precision[inverse(query relation), y]; 0 where c has no relation."""
     relevance = queries.precision(1).float()  # [B, 2R]
-    pair_entity, pair_relation = candidate_pairs(graph)
-    of_pair = relevance[:, pair_relation]  # [B, P]
+    whole = whole_of(graph)
+    of_pair = relevance[:, whole.pair_relation]  # [B, P]
     result = relevance.new_zeros(len(relevance), graph.num_entities)
-    place = pair_entity.expand(len(relevance), -1)
+    place = whole.pair_entity.expand(len(relevance), -1)
     result.scatter_reduce_(1, place, of_pair, "amax", include_self=True)
     hiding = torch.nonzero(left_out >= 0).squeeze(1)
     if len(hiding):
@@ -53,10 +53,10 @@ def raw_features(
     Highest and summed precision, highest and summed recall, support of the most precise relation (the highest, where
     several are), how many there are, and whether the inverse of the query relation is one.
     """
-    incidence = incidence_of(graph)
-    relation, entity = incidence.pair_relation.long(), incidence.pair_entity.long()
+    whole = whole_of(graph)
+    relation = whole.pair_relation
     alive = _alive_pairs(graph, counts, left_out)  # [B, P]
-    place = entity.expand(len(alive), -1)
+    place = whole.pair_entity.expand(len(alive), -1)
 
     def reduced(values: Tensor, how: str) -> Tensor:
         result = torch.zeros(len(alive), graph.num_entities, device=graph.device)
@@ -79,8 +79,11 @@ def raw_features(
 
 def _alive_pairs(graph: Graph, counts: CountsOf, left_out: Tensor) -> Tensor:
     """[B, P] which (entity, relation) pairs there are for each query."""
+    num_pairs = len(whole_of(graph).pair_entity)
+    alive = torch.ones(len(left_out), num_pairs, dtype=torch.bool, device=graph.device)
+    if is_part(graph):  # what is hidden was never there
+        return alive
     incidence = incidence_of(graph)
-    alive = torch.ones(len(left_out), incidence.num_pairs, dtype=torch.bool, device=graph.device)
     query = torch.nonzero(left_out >= 0).squeeze(1)
     edge = left_out[query]
     for way in (edge, graph.edge_inverse[edge].long()):
@@ -114,7 +117,7 @@ def _degree_bounds(graph: Graph) -> Tensor:
 
 def degrees_without(graph: Graph, hidden_edge: Tensor) -> Tensor:
     """[B, N] int64 edges that leave each entity, without hidden_edge [B] and its inverse; -1 hides nothing."""
-    degree = graph.row_start.diff().expand(len(hidden_edge), -1).clone()
+    degree = whole_of(graph).degree.expand(len(hidden_edge), -1).clone()
     if graph.num_edges:
         hiding, edge = (hidden_edge >= 0).long()[:, None], hidden_edge.clamp(min=0)
         for end in (graph.edge_head, graph.edge_tail):

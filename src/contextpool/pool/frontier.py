@@ -1,169 +1,242 @@
 """What a question can reach within a few hops, with a cap on the edges of each hop: the walk for graphs past memory.
 
-Hop l looks at every edge that leaves the entities which hop l - 1 reached first, and keeps the best `cap` of them: by
-precision x recall of their relation for the query relation, then by label of relation, head and tail. Relations are the
-groups that rows of a graph are sorted in, so which edges are kept is known from the ends of groups; an edge that is not
-kept is never read. What comes out is a small graph, and everything that works on graphs works on it.
+Hop l looks at every edge that leaves the entities which hop l - 1 reached first, but for those it came by, and keeps the best `cap` of them: by
+what a random walk from the head would carry along them, times how much they lead to what looks like an answer
+(`best_first`). Relations are the groups that rows of a graph are sorted in, and the edges of a group are alike but for
+where they lead, so which are kept is known from the ends of groups; an edge that is not kept is never read. What comes
+out is a small graph, with the degrees and relation sets that its entities have in the whole one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
 from contextpool.context.counts import Cooccurrence
-from contextpool.context.relevance import neighborhood_precision, neighborhood_recall
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
-from contextpool.graph.relations import RelationVocabulary
+from contextpool.graph.relations import inverse
 
 Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+LEAST_RELEVANCE = 0.1
+"""What no answer is known to have may still lead to one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Leaving:
+    """Edges that leave a frontier, in groups of one head and one relation, by head and then by relation."""
+
+    head: Integers
+    """[G] place in the frontier."""
+    relation: Integers  # [G]
+    begin: Integers
+    """[G] the first edge; the others of the group follow it."""
+    size: Integers  # [G]
+    relevance: Floats
+    """[G] of the relation for the query relation, such as `arrival_relevance`."""
+    mass: Floats
+    """[G] what a random walk from the question's entity carries along each edge."""
+
+    def take(self, places: Integers) -> Leaving:
+        """Some groups, in another order."""
+        return Leaving(*(getattr(self, field.name)[places] for field in fields(self)))
+
+    def without(self, edges: Integers) -> Leaving:
+        """Without these edges, ascending: a group falls into the parts between them."""
+        if not len(self.begin):
+            return self
+        end = self.begin + self.size
+        group = np.searchsorted(self.begin, edges, "right") - 1
+        inside = (group >= 0) & (edges < end[group])
+        edges, group = edges[inside], group[inside]
+        if not len(edges):
+            return self
+        begin = np.concatenate([edges + 1, self.begin])  # a part of nothing comes before the next group
+        order = np.argsort(begin, kind="stable")
+        size = np.sort(np.concatenate([edges, end])) - begin[order]  # parts end in the order they begin in
+        parts = self.take(np.concatenate([group, np.arange(len(end))])[order])
+        return replace(parts, begin=begin[order], size=size).take(np.flatnonzero(size))
+
+
+Choose = Callable[[Leaving, int], Leaving]
+"""(what leaves, how many edges are kept) -> the same, best first; groups beyond what is kept may be left out."""
 
 
 @dataclass(frozen=True, eq=False)
 class Neighborhood:
-    """The facts that a walk kept, and the entities it reached, by their ids in the whole graph."""
+    """What a walk kept and reached, by the ids of the whole graph."""
 
     entities: Integers
     """[n] ascending, the head among them."""
-    facts: Integers
-    """[F, 3] head, relation in [0, R), tail; distinct, sorted."""
+    edges: Integers
+    """[E] ascending; every fact that was kept, in both directions."""
+    pair_entity: Integers
+    """[P] place in `entities`; with `pair_relation`, all (e, r) with r in NR_e in the whole graph, sorted."""
+    pair_relation: Integers  # [P]
+    degree: Integers
+    """[n] edges that leave each entity in the whole graph."""
     edges_seen: tuple[int, ...]
-    """For each hop, the edges that were there to choose from."""
+    """For each hop, the edges that were there to choose from; not those that lead back along kept ones."""
     edges_kept: tuple[int, ...]
 
 
-def relation_order(counts: Cooccurrence, query_relation: int) -> Integers:
-    """[2R] the place of each relation in the order in which hops keep their edges; places are distinct."""
-    relevance = neighborhood_precision(counts)[query_relation] * neighborhood_recall(counts)[query_relation]
-    return order_of(relevance, counts.relations)
+def relevance_of(counts: Cooccurrence, query_relation: int) -> Floats:
+    """[2R] precision x recall of each relation for the query relation (Definitions 5 and 6)."""
+    both, support = counts.both[query_relation].astype(np.float64), counts.support
+    found: Floats = both / np.maximum(support, 1) * (both / max(int(support[query_relation]), 1))
+    return found
 
 
-def order_of(relevance: npt.NDArray[np.float64], relations: RelationVocabulary) -> Integers:
-    """[2R] places by falling relevance [2R], ties by sorted label."""
-    place = np.empty(len(relevance), dtype=np.int64)
-    place[np.lexsort((relations.sort_rank, -relevance))] = np.arange(len(relevance))
-    return place
+def arrival_relevance(counts: Cooccurrence, query_relation: int) -> Floats:
+    """[2R] how much the ends of each relation look like answers.
+
+    Where y leads to has inverse(y); that is as relevant for the inverse of the query relation, which answers have.
+    """
+    num_relations = counts.relations.num_relations
+    return np.roll(relevance_of(counts, inverse(query_relation, num_relations)), num_relations)
+
+
+def best_first(leaving: Leaving, room: int) -> Leaving:
+    """By (least + relevance) x mass; ties in the order of their heads' labels, then of their relations'."""
+    return by_key(leaving, room, (LEAST_RELEVANCE + leaving.relevance) * leaving.mass)
+
+
+def by_key(leaving: Leaving, room: int, key: Floats) -> Leaving:
+    """By falling key [G]; every group has an edge, so no more than `room` of them can matter."""
+    places = np.arange(len(key))
+    if room < len(key):
+        places = np.flatnonzero(key >= np.partition(key, len(key) - room)[len(key) - room])
+    return leaving.take(places[np.argsort(-key[places], kind="stable")[:room]])
 
 
 def capped_walk(
-    graph: Graph, head: int, relation_place: Integers, num_hops: int, cap: int | None
+    graph: Graph,
+    head: int,
+    relevance: Floats,
+    num_hops: int,
+    cap: int | None,
+    *,
+    hidden: int = -1,
+    choose: Choose = best_first,
 ) -> Neighborhood:
     """Walk `num_hops` from an entity, keeping at most `cap` edges a hop (None: all).
 
-    `relation_place` [2R] says which relations come first; edges of a relation at place -1 are never walked. Time and
-    memory are those of the (entity, relation) groups of the frontier and of what is kept, not of the graph.
+    Edges of a relation with negative `relevance` [2R] do not exist for it, and neither does the fact of the edge
+    `hidden`. Time and memory are those of the (entity, relation) groups of what is reached and of what is kept.
     """
     if num_hops < 1 or (cap is not None and cap < 1):
         raise ConfigError(
             f"the walk has {num_hops} hops and a cap of {cap} edges; both have to be at least 1."
         )
-    rows = (graph.row_start.numpy(), graph.edge_relation.numpy(), graph.edge_tail.numpy())
-    frontier = np.array([head], dtype=np.int64)
-    reached, kept, seen = frontier, [], []
-    for _ in range(num_hops):
-        room = -1 if cap is None else cap
-        edges, total = _kept_edges(rows[0], rows[1], frontier, relation_place, room)
+    rows = _Rows(graph, relevance, hidden)
+    frontier, mass = np.array([head], dtype=np.int64), np.ones(1)
+    reached, back = frontier, np.empty(0, dtype=np.int64)
+    kept, seen, frontiers, left = [], [], [], []
+    for hop in range(num_hops + 1):
+        leaving = rows.leaving(frontier, mass)
+        frontiers.append(frontier)
+        left.append(leaving)
+        if hop == num_hops:
+            break
+        leaving = leaving.without(back)
+        total = int(leaving.size.sum())
+        if cap is not None and cap < total:
+            leaving = _first_edges(choose(leaving, cap), cap)
+        edges = ranges(leaving.begin, leaving.size)
         kept.append(edges)
-        seen.append(int(total))
-        tails = np.unique(rows[2][edges]).astype(np.int64)
-        frontier = np.setdiff1d(tails, reached, assume_unique=True)
+        seen.append(total)
+        back = np.sort(rows.inverse[edges].astype(np.int64))
+        tails = rows.tail[edges]
+        fresh = np.unique(tails).astype(np.int64)
+        frontier = np.setdiff1d(fresh, reached, assume_unique=True)
         reached = np.union1d(reached, frontier)
-    sizes = tuple(len(edges) for edges in kept)
-    return Neighborhood(reached, _facts(graph, np.concatenate(kept)), tuple(seen), sizes)
+        carried = np.bincount(
+            np.searchsorted(fresh, tails), weights=np.repeat(leaving.mass, leaving.size), minlength=len(fresh)
+        )
+        mass = carried[np.searchsorted(fresh, frontier)]
+    edges = np.concatenate(kept)
+    edges = np.unique(np.concatenate([edges, rows.inverse[edges].astype(np.int64)]))
+    pairs, degree = _whole(reached, frontiers, left)
+    return Neighborhood(reached, edges, *pairs, degree, tuple(seen), tuple(len(one) for one in kept))
 
 
-def relation_groups(graph: Graph, entities: Integers, relation_place: Integers) -> tuple[Integers, Integers]:
-    """Entity [P] and relation [P] of all pairs (e, r) with r in NR_e, of these entities, but for places of -1."""
-    relations = graph.edge_relation.numpy()
-    _, begin, _ = _groups(graph.row_start.numpy(), relations, entities, relation_place)
-    return graph.edge_head.numpy()[begin].astype(np.int64), relations[begin].astype(np.int64)
-
-
-def _facts(graph: Graph, edges: Integers) -> Integers:
-    """[F, 3] edges walked either way as the facts they are, each once."""
-    head, relation, tail = (
-        column.numpy()[edges].astype(np.int64)
-        for column in (graph.edge_head, graph.edge_relation, graph.edge_tail)
+def _whole(
+    reached: Integers, frontiers: list[Integers], left: list[Leaving]
+) -> tuple[tuple[Integers, Integers], Integers]:
+    """The pairs of all entities, by entity and relation, and their degrees: from what leaves each frontier."""
+    place = np.concatenate(
+        [np.searchsorted(reached, one)[leaving.head] for one, leaving in zip(frontiers, left, strict=True)]
     )
-    back = relation >= graph.num_relations
-    rows = np.stack(
-        [
-            np.where(back, tail, head),
-            np.where(back, relation - graph.num_relations, relation),
-            np.where(back, head, tail),
-        ],
-        axis=1,
-    )
-    order = np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))
-    rows = rows[order]
-    fresh = np.ones(len(rows), dtype=bool)
-    fresh[1:] = (rows[1:] != rows[:-1]).any(axis=1)
-    return rows[fresh]
+    relation = np.concatenate([leaving.relation for leaving in left])
+    size = np.concatenate([leaving.size for leaving in left])
+    degree = np.bincount(place, weights=size, minlength=len(reached)).astype(np.int64)
+    order = np.argsort(place, kind="stable")  # each entity is in one frontier: its relations stay sorted
+    place, relation = place[order], relation[order]
+    fresh = np.ones(len(place), dtype=bool)  # what is hidden may have cut a group in two
+    fresh[1:] = (place[1:] != place[:-1]) | (relation[1:] != relation[:-1])
+    return (place[fresh], relation[fresh]), degree
 
 
-def _kept_edges(
-    row_start: Integers,
-    edge_relation: npt.NDArray[np.int32],
-    frontier: Integers,
-    place: Integers,
-    room: int,
-) -> tuple[Integers, int]:
-    """The places of the kept edges in the graph, and how many there were; room -1 is for all."""
-    group_place, group_begin, group_end = _groups(row_start, edge_relation, frontier, place)
-    sizes = group_end - group_begin
-    total = int(sizes.sum())
-    if 0 <= room < total:
-        group_begin, sizes = _best_groups(group_place, group_begin, sizes, room, len(place))
-    return _ranges(group_begin, sizes), total
+def _first_edges(leaving: Leaving, room: int) -> Leaving:
+    """The first `room` edges of groups in this order."""
+    before = np.cumsum(leaving.size) - leaving.size
+    size = np.clip(room - before, 0, leaving.size)
+    return replace(leaving, size=size).take(np.flatnonzero(size))
 
 
-def _best_groups(
-    group_place: Integers, begin: Integers, sizes: Integers, room: int, num_places: int
-) -> tuple[Integers, Integers]:
-    """Begin and size of what is kept: all of the first places, and of the place where room ends the first heads."""
-    of_place = np.bincount(group_place, weights=sizes, minlength=num_places).astype(np.int64)
-    until = np.cumsum(of_place)
-    last = int(np.searchsorted(until, room))  # the first place that does not fit as a whole
-    whole, partly = np.flatnonzero(group_place < last), np.flatnonzero(group_place == last)
-    left = room - int(until[last] - of_place[last])
-    before = np.cumsum(sizes[partly]) - sizes[partly]  # groups come by head, so by label
-    taken = np.clip(left - before, 0, sizes[partly])
-    return np.append(begin[whole], begin[partly]), np.append(sizes[whole], taken)
+class _Rows:
+    """The rows of a graph as a walk sees them: without what is hidden, and without relations that do not exist."""
+
+    def __init__(self, graph: Graph, relevance: Floats, hidden: int) -> None:
+        self.start, self.relation = graph.row_start.numpy(), graph.edge_relation.numpy()
+        self.tail, self.inverse = graph.edge_tail.numpy(), graph.edge_inverse.numpy()
+        self.relevance = relevance
+        self.hidden = np.unique([hidden, self.inverse[hidden]] if hidden >= 0 else []).astype(np.int64)
+
+    def leaving(self, frontier: Integers, mass: Floats) -> Leaving:
+        """All that leaves a frontier with this mass [F]."""
+        head, begin, end = _groups(self.start, self.relation, frontier, self.relevance >= 0)
+        relation = self.relation[begin].astype(np.int64)
+        groups = Leaving(head, relation, begin, end - begin, self.relevance[relation], mass[head])
+        found = groups.without(self.hidden)
+        degree = np.bincount(found.head, weights=found.size, minlength=len(frontier))
+        return replace(found, mass=found.mass / degree[found.head])
 
 
-def _ranges(begin: Integers, sizes: Integers) -> Integers:
+def ranges(begin: Integers, sizes: Integers) -> Integers:
     """begin[0], begin[0] + 1, ..., then those of the next, `sizes` of each."""
     before = np.cumsum(sizes) - sizes
     return np.repeat(begin - before, sizes) + np.arange(int(sizes.sum()))
 
 
 @numba.njit(cache=True, nogil=True)
-def _groups(row_start, edge_relation, frontier, place):  # type: ignore[no-untyped-def]
-    """Place, begin and end of the edges of each relation of each entity of the frontier, entity by entity."""
+def _groups(row_start, edge_relation, frontier, exists):  # type: ignore[no-untyped-def]
+    """Place in the frontier, begin and end of the edges of each relation of each entity, entity by entity."""
     room = 1024
-    group_place = np.empty(room, dtype=np.int64)
+    group_head = np.empty(room, dtype=np.int64)
     group_begin = np.empty(room, dtype=np.int64)
     group_end = np.empty(room, dtype=np.int64)
     count = 0
-    for entity in frontier:
-        begin, last = row_start[entity], row_start[entity + 1]
+    for place in range(len(frontier)):
+        begin, last = row_start[frontier[place]], row_start[frontier[place] + 1]
         while begin < last:
             relation = edge_relation[begin]
             end = _group_end(edge_relation, begin, last, relation)
-            if place[relation] >= 0:
+            if exists[relation]:
                 if count == room:
-                    group_place = np.append(group_place, np.empty(room, dtype=np.int64))
+                    group_head = np.append(group_head, np.empty(room, dtype=np.int64))
                     group_begin = np.append(group_begin, np.empty(room, dtype=np.int64))
                     group_end = np.append(group_end, np.empty(room, dtype=np.int64))
                     room *= 2
-                group_place[count], group_begin[count], group_end[count] = place[relation], begin, end
+                group_head[count], group_begin[count], group_end[count] = place, begin, end
                 count += 1
             begin = end
-    return group_place[:count].copy(), group_begin[:count].copy(), group_end[:count].copy()
+    return group_head[:count].copy(), group_begin[:count].copy(), group_end[:count].copy()
 
 
 @numba.njit(cache=True, nogil=True)

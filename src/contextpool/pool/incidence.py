@@ -87,21 +87,36 @@ def incidence_of(graph: Graph) -> Incidence:
     )
 
 
-_candidate_pairs: WeakKeyDictionary[Graph, tuple[Tensor, Tensor]] = WeakKeyDictionary()
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """What a larger graph knows of the entities of a part of it, which lacks some of their edges."""
+
+    pair_entity: Tensor
+    """[P] int64 entity, as the part numbers it, and relation of all pairs (e, r) with r in NR_e."""
+    pair_relation: Tensor  # [P] int64
+    degree: Tensor  # [N] int64
 
 
-def set_candidate_pairs(graph: Graph, entity: Tensor, relation: Tensor) -> None:
-    """Say which relations [P] the entities [P] have where a graph is part of a larger one and lacks some."""
-    _candidate_pairs[graph] = entity.to(graph.device), relation.to(graph.device)
+_whole: WeakKeyDictionary[Graph, Whole] = WeakKeyDictionary()
 
 
-def candidate_pairs(graph: Graph) -> tuple[Tensor, Tensor]:
-    """Entity [P] and relation [P], int64, of all pairs: those that were set, or the graph's own."""
-    given = _candidate_pairs.get(graph)
+def set_whole(graph: Graph, whole: Whole) -> None:
+    """Say what is known of a graph's entities where it is part of a larger one. No fact is hidden from it later."""
+    _whole[graph] = whole
+
+
+def whole_of(graph: Graph) -> Whole:
+    """What was set, or what the graph itself knows."""
+    given = _whole.get(graph)
     if given is not None:
         return given
     incidence = incidence_of(graph)
-    return incidence.pair_entity.long(), incidence.pair_relation.long()
+    return Whole(incidence.pair_entity.long(), incidence.pair_relation.long(), graph.row_start.diff())
+
+
+def is_part(graph: Graph) -> bool:
+    """Whether it is part of a larger graph."""
+    return graph in _whole
 
 
 @cached_per_graph

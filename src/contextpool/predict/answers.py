@@ -129,11 +129,16 @@ class Answers(list[Given]):
         known: Known = NOTHING_KNOWN,
         shown: Callable[[str], str] = str,
         calibrated_on: int | None = None,
+        considered: tuple[int, int] | None = None,
     ) -> None:
-        """`shown` gives the name of a label; probabilities rest on `calibrated_on` facts, None where nobody knows."""
+        """`shown` gives the name of a label; probabilities rest on `calibrated_on` facts, None where nobody knows.
+
+        `considered` is how many entities were ranked, of how many: all, but for walks with a cap. None where relations
+        were.
+        """
         super().__init__(answers)
         self.question, self.known, self._shown = question, known, shown
-        self.calibrated_on = calibrated_on
+        self.calibrated_on, self.considered = calibrated_on, considered
 
     @property
     def best(self) -> Given | None:
@@ -162,7 +167,9 @@ class Answers(list[Given]):
     def told(self) -> dict[str, Any]:
         """What there is to say beside the answers, as JSON."""
         known = {"known": list(self.known.first), "num_known": self.known.count}
-        return {**known, "bet": self.bet(), "calibrated_on": self.calibrated_on}
+        considered, of = self.considered or (None, None)
+        told = {"calibrated_on": self.calibrated_on, "considered": considered, "num_entities": of}
+        return {**known, "bet": self.bet(), **told}
 
     def to_frame(self) -> Any:
         """A pandas DataFrame, a row an answer; needs pandas (extra `frame`)."""
@@ -191,6 +198,8 @@ class Answers(list[Given]):
             names = ", ".join(map(self._shown, self.known.first))
             more = self.known.count - len(self.known.first)
             told.append(f"already in the graph: {names}" + (f" and {more:,} more" if more else ""))
+        if self.considered is not None and self.considered[0] < self.considered[1]:
+            told.append(f"considered {roughly(self.considered[0])} of {roughly(self.considered[1])} entities")
         new = self._new
         if new is None:
             told.append("no candidate that the graph does not hold")
@@ -229,6 +238,11 @@ class Selection:
             raise ConfigError("candidates is one string; give a list of labels.")
         listed = (having,) if isinstance(having, str) else tuple(having or ())
         return cls(k, known, None if candidates is None else tuple(candidates), listed)
+
+
+def roughly(count: int) -> str:
+    """For people: 30,000; 1.2 million."""
+    return f"{count:,}" if count < 1_000_000 else f"{count / 1_000_000:,.1f} million"
 
 
 def percent(value: float | None) -> str:

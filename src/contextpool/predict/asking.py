@@ -91,7 +91,8 @@ class Asking:
     @property
     def calibration(self) -> Calibration | None:
         """What makes probabilities of scores on this graph."""
-        return self.predictor.calibration_for(self.graph)
+        cap = None if self.frontier is None else self.frontier.cap
+        return self.predictor.calibration_for(self.graph, cap=cap)
 
     # resolve
 
@@ -137,11 +138,11 @@ class Asking:
         queries = [(self._query(ids), choice) for ids, choice in asked if ids[1] >= 0]
         found = iter(self._walked(queries) if self.frontier is not None else self._together(queries))
         return [
-            self._answers(ids, next(found) if ids[1] >= 0 else self._relations(ids, choice))
+            self._answers(ids, *(next(found) if ids[1] >= 0 else (self._relations(ids, choice), None)))
             for ids, choice in asked
         ]
 
-    def _answers(self, ids: Ids, found: Iterable[AnyAnswer]) -> Answers[AnyAnswer]:
+    def _answers(self, ids: Ids, found: Iterable[AnyAnswer], considered: int | None) -> Answers[AnyAnswer]:
         """With what the graph already holds: entities by the question's row, relations between the two."""
         head, relation, tail = ids
         entities, directed = self.graph.entities, self.predictor.relations_for(self.graph).directed
@@ -155,7 +156,8 @@ class Asking:
         if relation >= 0:
             places = self._held(*self._query(ids))
             first = tuple(entities[int(place)] for place in places[:MOST_KNOWN])
-            return Answers(found, question, Known(len(places), first), self.names.shown, rests_on)
+            of = None if considered is None else (considered, self.graph.num_entities)
+            return Answers(found, question, Known(len(places), first), self.names.shown, rests_on, of)
         between = self.graph.edge_relation[self._row(head)][self.graph.edge_tail[self._row(head)] == tail]
         kinds = sorted(
             self.graph.relations[one] for one in between.tolist() if one < self.graph.num_relations
@@ -182,8 +184,10 @@ class Asking:
             else (tail, self.predictor.relations_for(self.graph).inverse(relation))
         )
 
-    def _together(self, queries: Sequence[tuple[tuple[int, int], Choice]]) -> list[list[Answer]]:
-        """One pass of the model for all, and one ranking for those with the same choice."""
+    def _together(
+        self, queries: Sequence[tuple[tuple[int, int], Choice]]
+    ) -> list[tuple[list[Answer], int]]:
+        """One pass of the model for all, and one ranking for those with the same choice; with how many were ranked."""
         if not queries:
             return []
         entity, relation = torch.tensor([query for query, _ in queries], device=self.graph.device).unbind(1)
@@ -198,7 +202,7 @@ class Asking:
                 Scored(self.graph, scores[rows], known[rows], more[rows]), choice.selection, choice.allowed
             )
             found |= dict(zip(rows, ranked, strict=True))
-        return [found[row] for row in range(len(queries))]
+        return [(found[row], self.graph.num_entities) for row in range(len(queries))]
 
     def more(self, queries: Sequence[tuple[tuple[int, int], Choice]]) -> Tensor:
         """[B] float64 the chance that (entity, relation, ?) has an answer which the graph lacks."""
@@ -207,12 +211,14 @@ class Asking:
             [counted.chance(*query) for query, _ in queries], dtype=torch.float64, device=self.graph.device
         )
 
-    def _walked(self, queries: Sequence[tuple[tuple[int, int], Choice]]) -> Iterator[list[Answer]]:
-        """One after the other, each over its own neighborhood."""
+    def _walked(
+        self, queries: Sequence[tuple[tuple[int, int], Choice]]
+    ) -> Iterator[tuple[list[Answer], int]]:
+        """One after the other, each over its own neighborhood; with how many entities that has."""
         assert self.frontier is not None
         for (entity, relation), choice in queries:
             scored, allowed = self.frontier.scored(entity, relation, choice)
-            yield from self._ranked(scored, choice.selection, allowed)
+            yield self._ranked(scored, choice.selection, allowed)[0], scored.graph.num_entities
 
     def _ranked(self, scored: Scored, selection: Selection, allowed: Tensor | None) -> list[list[Answer]]:
         return best_answers(scored, allowed, selection, self.calibration, self.names)

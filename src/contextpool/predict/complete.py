@@ -34,7 +34,6 @@ from contextpool.evaluate.calibration import Calibration
 from contextpool.explain.evidence import walk_text
 from contextpool.explain.explainer import best_path
 from contextpool.graph.graph import Graph
-from contextpool.graph.mapped import MappedGraph
 from contextpool.graph.relations import inverse
 from contextpool.predict.answers import AnyAnswer, Selection, UnknownRelations
 from contextpool.predict.asking import Asking, Ids
@@ -167,7 +166,7 @@ class Completing:
     def use(self, calibration: Calibration) -> None:
         """Make probabilities by this one; a run has its own."""
         if self.predictor.relations is None:
-            self.predictor.fits.keep(self.graph, calibration)
+            self.predictor.fits.keep(self.graph, calibration, self.asking.frontier)
 
     def __reduce__(self) -> tuple[Any, ...]:
         given = self.predictor, self.graph, self.settings, self.names, self.asking.calibration
@@ -320,7 +319,7 @@ def _check(job: Completing) -> None:
             "this run has no calibration, so it cannot say how likely a link is, and links of different questions "
             "cannot be compared. Complete with the model that comes with contextpool, or train on more facts."
         )
-    if job.settings.paths and (job.settings.cap is not None or isinstance(job.graph, MappedGraph)):
+    if job.settings.paths and job.asking.frontier is not None:
         raise ConfigError(
             f"{setting('paths')}: the whole graph is needed; leave them out with a cap, and on a mapped graph."
         )
@@ -383,7 +382,8 @@ def _calibrate(job: Completing, questions: int, begun: Mapping[str, Any] | None)
     if isinstance(before, dict):
         job.use(Calibration.from_dict(before))
     else:
-        job.predictor.calibrate(job.graph, min(MOST_FACTS, max(FEWEST_FACTS, questions // QUESTIONS_A_FACT)))
+        facts = min(MOST_FACTS, max(FEWEST_FACTS, questions // QUESTIONS_A_FACT))
+        job.predictor.calibrate(job.graph, facts, cap=job.settings.cap)
 
 
 def _asked(pairs: Pairs, size: int) -> Iterator[Asked]:

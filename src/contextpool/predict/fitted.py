@@ -26,6 +26,7 @@ from contextpool.train.files import durable_file, read_json
 from contextpool.triples.catalog import cache_folder
 
 if TYPE_CHECKING:
+    from contextpool.predict.frontier import Frontier
     from contextpool.predict.predictor import Predictor
 
 Fit = TypeVar("Fit", Calibration, Plausibility)
@@ -41,10 +42,16 @@ PLAIN = Calibration(1.0, (0.0, 1.0), (0.0, 1.0), facts=0)
 Progress = Callable[[int, int], None]
 
 
-def facts_at_first(graph: Graph) -> int:
-    """How many facts are asked before a first answer; 0 where even the fewest would take long."""
+def facts_at_first(graph: Graph, frontier: Frontier | None = None) -> int:
+    """How many facts are asked before a first answer; 0 where even the fewest would take long.
+
+    Of walks with a cap, what the cap allows and the neighborhood of what it reaches is walked.
+    """
     pairs = (2 * graph.num_relations) ** 2  # nine of them take as long as an edge
-    count = min(FACTS_AT_FIRST, EDGES_AT_FIRST // (2 * max(1, graph.num_edges + pairs // 9)))
+    edges = graph.num_edges
+    if frontier is not None and frontier.cap:
+        edges = min(edges, frontier.cap * frontier.num_hops)
+    count = min(FACTS_AT_FIRST, EDGES_AT_FIRST // (2 * max(1, edges + pairs // 9)))
     return count if count >= FEWEST_FACTS else 0
 
 
@@ -56,22 +63,28 @@ class Fits:
         self._best: WeakKeyDictionary[Graph, dict[str, Any]] = WeakKeyDictionary()
         self._made: Newest[Any] = Newest(16)
 
-    def calibration(self, graph: Graph, facts: int) -> Calibration:
-        """Fitted on so many facts of a prepared graph, or on more; as stored with the model, or plain, on too few."""
+    def calibration(self, graph: Graph, facts: int, frontier: Frontier | None = None) -> Calibration:
+        """Fitted on so many facts of a prepared graph, or on more; as stored with the model, or plain, on too few.
+
+        With a frontier it is that of walks with its cap, fitted on `FACTS_AT_FIRST` at the most.
+        """
 
         def fit(count: int) -> Calibration:
             found = None
-            if count >= FEWEST_FACTS:
+            if count >= FEWEST_FACTS and frontier is not None:
+                found = frontier.fit(count)
+            elif count >= FEWEST_FACTS:
                 model, builder = self._predictor.model, self._predictor.builder(graph)
                 drawn = graph.as_triples().sample(count)
                 found = calibrate_on_facts(model, builder, drawn, questions_at_once(graph)).calibration
             return found or replace(self._predictor.calibration or PLAIN, facts=0)
 
-        return self._fitted(Calibration, graph, facts, fit)
+        most = facts if frontier is None else min(facts, FACTS_AT_FIRST)
+        return self._fitted(Calibration, graph, most, fit, _walked(frontier))
 
-    def keep(self, graph: Graph, calibration: Calibration) -> None:
+    def keep(self, graph: Graph, calibration: Calibration, frontier: Frontier | None = None) -> None:
         """Use a calibration that was fitted elsewhere, for as long as nobody asks for more facts."""
-        self._best.setdefault(graph, {})["calibration"] = calibration
+        self._best.setdefault(graph, {})[f"calibration{_walked(frontier)}"] = calibration
 
     def plausibility(
         self, graph: Graph, facts: int, every: Floats | None = None, progress: Progress | None = None
@@ -94,22 +107,25 @@ class Fits:
 
         return self._fitted(Plausibility, graph, facts, fit)
 
-    def _fitted(self, kind: type[Fit], graph: Graph, facts: int, fit: Callable[[int], Fit]) -> Fit:
-        name, count = kind.__name__.lower(), min(facts, graph.num_triples)
+    def _fitted(
+        self, kind: type[Fit], graph: Graph, facts: int, fit: Callable[[int], Fit], walked: str = ""
+    ) -> Fit:
+        name, count = kind.__name__.lower() + walked, min(facts, graph.num_triples)
         held: Fit | None = self._best.get(graph, {}).get(name)
         if held is not None and (held.facts or 0) >= count:
             return held
-        made: Fit = self._made.get((graph, name, count), lambda: self._stored(kind, graph, count, fit))
+        made: Fit = self._made.get((graph, name, count), lambda: self._stored(kind, name, graph, count, fit))
         best = self._best.setdefault(graph, {})
         if name not in best or (best[name].facts or 0) <= (made.facts or 0):
             best[name] = made
         return best[name]  # type: ignore[no-any-return]
 
-    def _stored(self, kind: type[Fit], graph: Graph, count: int, fit: Callable[[int], Fit]) -> Fit:
+    def _stored(
+        self, kind: type[Fit], name: str, graph: Graph, count: int, fit: Callable[[int], Fit]
+    ) -> Fit:
         """What the disk holds for as many facts or more, or else a fit, put there."""
         if not count:
             return fit(count)
-        name = kind.__name__.lower()
         about = {
             "format": FORMAT, "kind": name, "graph": graph_digest(graph), "model": self._predictor.fingerprint
         }  # fmt: skip
@@ -123,6 +139,11 @@ class Fits:
         made = fit(count)
         _write(path, {**about, "asked": count, "fit": made.to_dict()})
         return made
+
+
+def _walked(frontier: Frontier | None) -> str:
+    """What the name of a fit says of the walks it belongs to."""
+    return "" if frontier is None else f" of walks with {frontier.cap or 'all'} edges a hop"
 
 
 def _read(path: Path, about: dict[str, Any], count: int) -> dict[str, Any] | None:

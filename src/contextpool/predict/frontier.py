@@ -1,14 +1,14 @@
 """Answers from what a capped walk reaches: the cost of a question is that of its frontier, not of the graph.
 
-A question's neighborhood (`pool.capped`) becomes a small graph of its own, and the model answers there as it would on
-any other. Candidates are the entities that were reached; a probability is that among them. With no cap, reached
-candidates score as they do on the whole graph.
+A question's neighborhood (`pool.capped_walk`) becomes a small graph of its own that knows the degrees and relation sets
+its entities have in the whole one, and the model answers there as it would on any other. Candidates are the entities
+that were reached. With no cap, these score as they do on the whole graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -20,14 +20,17 @@ from torch import Tensor
 from contextpool.context.counts import Cooccurrence, Statistics, count_cooccurrence
 from contextpool.context.more import MoreAnswers
 from contextpool.errors import ConfigError, setting
+from contextpool.evaluate.calibration import FEWEST_QUERIES, Calibration, fit_on_answers
+from contextpool.evaluate.ranks import ScoredAnswers
 from contextpool.graph.graph import Graph
 from contextpool.graph.mapped import MappedGraph
 from contextpool.graph.relation_sets import RelationSets, num_words
-from contextpool.graph.relations import RelationVocabulary
+from contextpool.graph.relations import DirectedQueries, RelationVocabulary
 from contextpool.models.nbfnet import mean_log_degree, set_mean_log_degree
 from contextpool.pool.batch import BatchBuilder
-from contextpool.pool.frontier import Neighborhood, capped_walk, relation_groups, relation_order
-from contextpool.pool.incidence import set_candidate_pairs
+from contextpool.pool.candidates import STEPS
+from contextpool.pool.frontier import Choose, Floats, Neighborhood, arrival_relevance, best_first, capped_walk
+from contextpool.pool.incidence import Whole, set_whole
 from contextpool.predict.asking import Choice, Scored
 from contextpool.triples.labels import Vocabulary
 from contextpool.triples.store import Triples
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 Integers = npt.NDArray[np.int64]
 DEFAULT_CAP = 10_000
 """Edges a hop on a mapped graph, unless said."""
+REACH_FACTS = 20
+"""So many facts that were reached count beside those of a fit, when it is told how many a walk reaches."""
 
 
 class SelectedLabels(Sequence[str]):
@@ -60,19 +65,23 @@ class Nearby:
     graph: Graph
     """Over the entities that were reached, in the order of their labels, and the model's relations."""
     found: Neighborhood
-    pairs: tuple[Integers, Integers]
-    """Place of the entity in `graph` and relation of all pairs (e, r) with r in NR_e, in the whole graph."""
+    head: int
+    """Place in `graph`."""
+    relation: int
+    builder: BatchBuilder
+    """Over `graph`, with the counts of the whole graph; without those of a fact that was hidden from the walk."""
 
 
 class Frontier:
     """One graph, mapped or not, and a model that asks it."""
 
-    def __init__(self, predictor: Predictor, graph: Graph, cap: int | None) -> None:
-        """`graph` is prepared; a mapped one keeps its own numbers of relations."""
-        if cap is not None and cap < 1:
-            raise ConfigError(
-                f"{setting('cap')} is {cap}; a hop keeps at least one edge. Leave it out for all."
-            )
+    choose: Choose = staticmethod(best_first)
+    """Which edges a hop keeps; the benchmark compares others."""
+
+    def __init__(self, predictor: Predictor, graph: Graph, cap: int) -> None:
+        """`graph` is prepared; a mapped one keeps its own numbers of relations. With a cap of 0, walks keep all edges."""
+        if cap < 0:
+            raise ConfigError(f"{setting('cap')} is {cap}; a hop keeps at least one edge, and 0 is for all.")
         self.predictor, self.cap = predictor, cap
         self.graph = graph.to("cpu")
         self.relations = predictor.relations_for(graph)
@@ -86,7 +95,13 @@ class Frontier:
             self.counts = _counts_of(graph, self.relations, self.model_relation)
         self._builder = self._new_builder(statistics)
         self.more = MoreAnswers(self.graph, self.counts, self.model_relation)
-        self._order = lru_cache(maxsize=256)(self._new_order)
+        self._relevance = lru_cache(maxsize=256)(self._new_relevance)
+
+    @property
+    def num_hops(self) -> int:
+        """As far as the model or the walk whose mass it reads."""
+        context, layers = self.predictor.context, self.predictor.model.num_layers
+        return max(layers, STEPS) if context is not None and context.arrive_walk else layers
 
     def _statistics(self) -> Statistics | None:
         """The statistics the model pools with; for a mapped graph only counts, which is all that Algorithm 3 reads."""
@@ -104,66 +119,86 @@ class Frontier:
             )
         if own is not None and self.predictor.use_statistics == "train":
             return own
-        counts = _counts_of(self.graph, self.relations, self.model_relation)
-        width = num_words(counts.relations.num_directed)
-        nobody = RelationSets(
-            counts.relations.num_directed,
-            np.empty((0, width), dtype=np.uint64),
-            np.empty(0, dtype=np.int64),
-            np.empty(0, dtype=np.int32),
-        )
-        here = Statistics(counts, nobody)
+        here = _only(_counts_of(self.graph, self.relations, self.model_relation))
         return here if own is None else own + here
 
     def _new_builder(self, statistics: Statistics | None) -> BatchBuilder:
         """Mines what has to be mined, once; `over` takes it to each neighborhood."""
-        predictor, context = self.predictor, self.predictor.context
-        if context is not None and (context.arrive_walk or (context.arrive and context.arrive_features)):
-            read = "arrive_walk" if context.arrive_walk else "arrive_features"
-            raise ConfigError(
-                f"this model reads what is known of candidates over the whole graph (context.{read}), which a walk "
-                "with a cap, as on a mapped graph, does not see. Ask the graph's own file without "
-                f"{setting('cap')}, or train with a context in which arrive_walk and arrive_features are false."
-            )
-        nothing = _graph_of(Vocabulary(()), self.relations, np.empty((0, 3), dtype=np.int64))
-        return predictor.model.builder(nothing.to(predictor.device), context, statistics)
+        nothing = Graph.from_triples(
+            Triples(Vocabulary(()), Vocabulary(self.relations.forward, "relation"), np.empty((0, 3), np.int32))
+        )
+        predictor = self.predictor
+        return predictor.model.builder(nothing.to(predictor.device), predictor.context, statistics)
 
-    def _new_order(self, relation: int) -> Integers:
-        """[2R of the graph] places of relations for a query relation of the model; -1 for those it does not know."""
-        place = relation_order(self.counts, relation)
-        return np.where(self.model_relation >= 0, place[self.model_relation.clip(min=0)], -1)
+    def _new_relevance(self, relation: int) -> Floats:
+        """[2R of the graph] relevance for a query relation of the model; -1 for those it does not know."""
+        relevance = arrival_relevance(self.counts, relation)
+        return np.where(self.model_relation >= 0, relevance[self.model_relation.clip(min=0)], -1.0)
 
-    def nearby(self, entity: int, relation: int) -> Nearby:
-        """The neighborhood of (entity, relation, ?); the entity by the graph's number, the relation by the model's."""
-        order = self._order(relation)
-        found = capped_walk(self.graph, entity, order, self.predictor.model.num_layers, self.cap)
-        facts = found.facts.copy()
-        facts[:, 0], facts[:, 2] = (np.searchsorted(found.entities, facts[:, side]) for side in (0, 2))
-        facts[:, 1] = self.model_relation[facts[:, 1]]
-        labels = Vocabulary(SelectedLabels(self.graph.entities, found.entities))  # type: ignore[arg-type]
-        local = _graph_of(labels, self.relations, facts).to(self.predictor.device)
+    def nearby(self, entity: int, relation: int, hidden: int = -1) -> Nearby:
+        """The neighborhood of (entity, relation, ?); the entity by the graph's number, the relation by the model's.
+
+        The fact of the edge `hidden` is as if it had never been in the graph: for the walk, and for the counts of a
+        model that has none but the graph's.
+        """
+        found = capped_walk(
+            self.graph, entity, self._relevance(relation), self.num_hops, self.cap or None,
+            hidden=hidden, choose=self.choose,
+        )  # fmt: skip
+        local, device = self._local(found), self.predictor.device
         if self.predictor.relations is None:
             set_mean_log_degree(local, mean_log_degree(self.graph))
-        head, directed = relation_groups(self.graph, found.entities, order)
-        pairs = np.searchsorted(found.entities, head), self.model_relation[directed]
-        set_candidate_pairs(local, *(torch.from_numpy(column) for column in pairs))
-        return Nearby(local, found, pairs)
+        columns = found.pair_entity, self.model_relation[found.pair_relation], found.degree
+        set_whole(local, Whole(*(torch.from_numpy(column).to(device) for column in columns)))
+        builder = self._builder
+        if hidden >= 0 and self.predictor.relations is None:
+            builder = self._new_builder(_only(self._counts_without(hidden)))
+        place = int(np.searchsorted(found.entities, entity))
+        return Nearby(local, found, place, relation, builder.over(local))
 
-    def scores(self, near: Nearby, entity: int, relation: int) -> Tensor:
+    def _local(self, found: Neighborhood) -> Graph:
+        """The kept facts as a graph. Edges, entities and relations keep their order, so nothing is sorted."""
+        whole, edges, entities = self.graph, found.edges, found.entities
+        head, tail = (
+            np.searchsorted(entities, column.numpy()[edges]) for column in (whole.edge_head, whole.edge_tail)
+        )
+        relation = self.model_relation[whole.edge_relation.numpy()[edges]]
+        twin = np.searchsorted(edges, whole.edge_inverse.numpy()[edges])
+        start = np.searchsorted(head, np.arange(len(entities) + 1))
+        columns = (torch.from_numpy(column).int() for column in (head, relation, tail, twin))
+        labels = Vocabulary(SelectedLabels(whole.entities, entities))  # type: ignore[arg-type]
+        return Graph(labels, self.relations, torch.from_numpy(start), *columns).to(self.predictor.device)
+
+    def _counts_without(self, edge: int) -> Cooccurrence:
+        """The counts if the fact of this edge were not in the graph: only what its two ends have can change."""
+        graph, size = self.graph, self.relations.num_directed
+        both = self.counts.both.copy()
+        ends = {int(graph.edge_head[one]) for one in (edge, int(graph.edge_inverse[edge]))}
+        for entity in ends:
+            row = slice(int(graph.row_start[entity]), int(graph.row_start[entity + 1]))
+            count = np.bincount(self.model_relation[graph.edge_relation[row].numpy()], minlength=size)
+            had = count > 0
+            for one in {edge, int(graph.edge_inverse[edge])}:
+                if int(graph.edge_head[one]) == entity:
+                    count[self.model_relation[int(graph.edge_relation[one])]] -= 1
+            both[np.ix_(had, had)] -= 1
+            both[np.ix_(count > 0, count > 0)] += 1
+        return replace(self.counts, both=both)
+
+    def scores(self, near: Nearby) -> Tensor:
         """[1, n] of the reached entities."""
-        place = int(np.searchsorted(near.found.entities, entity))
-        asked = (torch.tensor([one], device=self.predictor.device) for one in (place, relation))
+        asked = (torch.tensor([one], device=self.predictor.device) for one in (near.head, near.relation))
         with torch.no_grad():
-            scores: Tensor = self.predictor.model(self._builder.over(near.graph).build(*asked))
+            scores: Tensor = self.predictor.model(near.builder.build(*asked))
         return scores
 
     def scored(self, entity: int, relation: int, choice: Choice) -> tuple[Scored, Tensor | None]:
         """The scored candidates of a walk from (entity, relation, ?), and [n] which may be answers; None for all."""
         near, device = self.nearby(entity, relation), self.predictor.device
-        known = torch.from_numpy(self._known(near, entity, relation))[None].to(device)
+        known = torch.from_numpy(self.known(near))[None].to(device)
         allowed = self._allowed(near, choice)
         more = torch.tensor([self.more.chance(entity, relation)], dtype=torch.float64, device=device)
-        scored = Scored(near.graph, self.scores(near, entity, relation), known, more)
+        scored = Scored(near.graph, self.scores(near), known, more)
         return scored, None if allowed is None else torch.from_numpy(allowed).to(device)
 
     def held(self, entity: int, relation: int) -> Tensor:
@@ -176,10 +211,10 @@ class Frontier:
         low, high = np.searchsorted(row, [places[0], places[0] + 1])
         return self.graph.edge_tail[begin + int(low) : begin + int(high)]
 
-    def _known(self, near: Nearby, entity: int, relation: int) -> npt.NDArray[np.bool_]:
+    def known(self, near: Nearby) -> npt.NDArray[np.bool_]:
         """[n] what the whole graph holds as answers, kept by the walk or not."""
-        tails = self.held(entity, relation).numpy()
-        reached = near.found.entities  # both are sorted
+        reached = near.found.entities
+        tails = self.held(int(reached[near.head]), near.relation).numpy()  # both are sorted
         return np.searchsorted(tails, reached, "right") > np.searchsorted(tails, reached, "left")
 
     def _allowed(self, near: Nearby, choice: Choice) -> npt.NDArray[np.bool_] | None:
@@ -187,8 +222,62 @@ class Frontier:
         masks = [] if choice.candidates is None else [np.isin(reached, choice.candidates)]
         for relation in choice.having:
             masks.append(np.zeros(len(reached), dtype=bool))
-            masks[-1][near.pairs[0][near.pairs[1] == relation]] = True
+            has = self.model_relation[near.found.pair_relation] == relation
+            masks[-1][near.found.pair_entity[has]] = True
         return np.logical_and.reduce(masks) if masks else None
+
+    # calibration
+
+    def fit(self, facts: int) -> Calibration | None:
+        """For a model that has none: on facts of the graph, asked both ways by walks that do not see them.
+
+        None on too few. A probability is also that of being reached: the curve ends at the share of the facts that
+        their walks reached.
+        """
+        edges = self.graph.num_edges
+        drawn = np.random.default_rng(0).choice(edges, min(facts, edges), replace=False)
+        inverse = self.graph.edge_inverse.numpy()
+        drawn = np.unique(np.minimum(drawn, inverse[drawn]))  # some may have been drawn both ways
+        drawn = np.concatenate([drawn, inverse[drawn].astype(np.int64)])
+        if len(drawn) < FEWEST_QUERIES:
+            return None
+        asked = list(self._hidden_facts(drawn))
+        if not asked:
+            return None
+        queries, directed = self._described(drawn)
+        fit = fit_on_answers(iter(asked), queries, directed, len(drawn), len(drawn) // 2, pulled=True)
+        if fit.calibration is None:
+            return None
+        reach = (len(asked) + REACH_FACTS) / (len(drawn) + REACH_FACTS)
+        values = tuple(value * reach for value in fit.calibration.values)
+        return replace(fit.calibration, values=values)
+
+    def _hidden_facts(self, edges: Integers) -> Iterator[ScoredAnswers]:
+        """The questions that these edges [Q] answer, with the scores of what was reached; where the answer was."""
+        graph = self.graph
+        for number, edge in enumerate(edges.tolist()):
+            entity, answer = int(graph.edge_head[edge]), int(graph.edge_tail[edge])
+            near = self.nearby(entity, int(self.model_relation[int(graph.edge_relation[edge])]), edge)
+            place = int(np.searchsorted(near.found.entities, answer))
+            if place == len(near.found.entities) or near.found.entities[place] != answer:
+                continue
+            known = self.known(near)
+            known[place] = False
+            held = torch.from_numpy(np.flatnonzero(known)).to(self.predictor.device)
+            at = np.array([number])
+            own = torch.tensor([place], device=held.device)
+            yield ScoredAnswers(at, at, self.scores(near), own, torch.zeros_like(held), held)
+
+    def _described(self, edges: Integers) -> tuple[Triples, DirectedQueries]:
+        """The facts of these edges, which name a question in errors."""
+        graph = self.graph
+        head, relation, tail = (
+            column.numpy()[edges].astype(np.int64)
+            for column in (graph.edge_head, graph.edge_relation, graph.edge_tail)
+        )
+        relations = Vocabulary(graph.relations, "relation")
+        rows = np.stack([head, relation % graph.num_relations, tail], axis=1).astype(np.int32)
+        return Triples(graph.entity_vocabulary, relations, rows), DirectedQueries(head, relation, tail)
 
 
 def _counts_of(graph: MappedGraph, relations: RelationVocabulary, model_relation: Integers) -> Cooccurrence:
@@ -199,7 +288,13 @@ def _counts_of(graph: MappedGraph, relations: RelationVocabulary, model_relation
     return Cooccurrence(relations, both, graph.num_entities)
 
 
-def _graph_of(entities: Vocabulary, relations: RelationVocabulary, facts: Integers) -> Graph:
-    return Graph.from_triples(
-        Triples(entities, Vocabulary(relations.forward, "relation"), facts.astype(np.int32))
+def _only(counts: Cooccurrence) -> Statistics:
+    """Counts without relation sets, which Algorithm 1 alone reads."""
+    size = counts.relations.num_directed
+    nobody = RelationSets(
+        size,
+        np.empty((0, num_words(size)), dtype=np.uint64),
+        np.empty(0, dtype=np.int64),
+        np.empty(0, dtype=np.int32),
     )
+    return Statistics(counts, nobody)

@@ -28,7 +28,7 @@ from contextpool.pool.batch import BatchBuilder
 from contextpool.predict.answers import Answer, Answers, Question, RelationAnswer, Selection, UnknownRelations
 from contextpool.predict.asking import Asking
 from contextpool.predict.fitted import FACTS_ON_DEMAND, Fits, facts_at_first
-from contextpool.predict.frontier import Frontier
+from contextpool.predict.frontier import DEFAULT_CAP, Frontier
 from contextpool.predict.inputs import GraphLike, Graphs, Newest
 from contextpool.predict.names import NO_NAMES, Names
 from contextpool.triples.labels import Vocabulary
@@ -135,8 +135,16 @@ class Predictor:
             graph, lambda: self.model.builder(graph, self.context, self.statistics_for(graph))
         )
 
-    def frontier(self, graph: Graph, cap: int | None) -> Frontier:
-        """Capped walks over a prepared graph; made once for each graph and cap."""
+    def frontier(self, graph: Graph, cap: int | None) -> Frontier | None:
+        """Capped walks over a prepared graph, made once for each graph and cap; None where every entity is ranked.
+
+        A `cap` of 0 is for all edges. Without any, a graph in memory is ranked whole, a mapped one walked with
+        `DEFAULT_CAP`.
+        """
+        if cap is None and isinstance(graph, MappedGraph):
+            cap = DEFAULT_CAP
+        if cap is None or (cap == 0 and not isinstance(graph, MappedGraph)):
+            return None
         return self._frontiers.get((graph, cap), lambda: Frontier(self, graph, cap))
 
     def statistics_for(self, graph: Graph) -> Statistics | None:
@@ -169,22 +177,27 @@ class Predictor:
 
         return score
 
-    def calibration_for(self, graph: GraphLike) -> Calibration | None:
-        """What makes probabilities of scores on a graph.
+    def calibration_for(self, graph: GraphLike, *, cap: int | None = None) -> Calibration | None:
+        """What makes probabilities of scores on a graph; with `cap` as for `predict`.
 
         The run's own. A model that takes any relation has none: it is fitted on up to 100 facts of the graph, each
         hidden from itself, when it is first asked for, or on more by `calibrate`; `Calibration.facts` says on how many.
         """
-        return self.calibrate(graph, None)
+        return self.calibrate(graph, None, cap=cap)
 
-    def calibrate(self, graph: GraphLike, facts: int | None = FACTS_ON_DEMAND) -> Calibration | None:
-        """Fit the calibration on so many facts of the graph; it is kept, here and in the cache folder."""
+    def calibrate(
+        self, graph: GraphLike, facts: int | None = FACTS_ON_DEMAND, *, cap: int | None = None
+    ) -> Calibration | None:
+        """Fit the calibration on so many facts of the graph; it is kept, here and in the cache folder.
+
+        Where questions are walked (with `cap`, and on a mapped graph), on 100 at the most.
+        """
         if self.relations is not None:
             return self.calibration
         prepared, _ = self.prepared(graph)
-        if isinstance(prepared, MappedGraph):
-            return self.calibration
-        return self.fits.calibration(prepared, facts_at_first(prepared) if facts is None else facts)
+        frontier = self.frontier(prepared, cap)
+        count = facts_at_first(prepared, frontier) if facts is None else facts
+        return self.fits.calibration(prepared, count, frontier)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -219,9 +232,7 @@ class Predictor:
     ) -> Asking:
         """What resolves, scores and ranks questions over a graph: by capped walks with `cap`, and on a mapped graph."""
         prepared, _ = self.prepared(graph, on_unknown=on_unknown)
-        walked = cap is not None or isinstance(prepared, MappedGraph)
-        frontier = self.frontier(prepared, cap) if walked else None
-        return Asking(self, prepared, names or NO_NAMES, frontier, batch_size)
+        return Asking(self, prepared, names or NO_NAMES, self.frontier(prepared, cap), batch_size)
 
     def predict(
         self,
@@ -241,7 +252,8 @@ class Predictor:
 
         Answers are taken from `candidates`, and from entities that have all relations of `having`, where
         given. With `names`, every label may be given by its name too. With `cap`, a walk keeps so many edges a hop,
-        the most relevant first, and answers are what it reaches: for graphs on which a whole walk is too much.
+        and answers are what it reaches: for graphs on which a whole walk is too much. A mapped graph is walked in any
+        case, with a cap of 10,000 unless another is given; 0 is for all edges.
         """
         asking = self.asking(graph, names, on_unknown=on_unknown, cap=cap)
         selection = Selection.of(k, known, candidates, having)

@@ -149,7 +149,7 @@ class Engine:
     def __init__(self, model: LoadedModel, graph: LoadedGraph, on_unknown: UnknownRelations) -> None:
         self.model, self.graph = model, graph
         prepared, self.left_out = model.predictor.prepared(graph.graph, on_unknown=on_unknown)
-        self.asking = Asking(model.predictor, prepared, graph.names)
+        self.asking = model.predictor.asking(prepared, graph.names)
         self._warm_up()
         if model.predictor.relations is None:
             threading.Thread(target=self._calibrate, name="calibrate", daemon=True).start()
