@@ -1,14 +1,14 @@
 """What a cap on the edges of a hop costs: how many of the uncapped top 10 a capped walk still finds in its top 10.
 
     python benchmarks/cap_recall.py [--datasets grail/fb237_v4 pool/codex-m full/FB15K237 --caps 100 1000]
-    python benchmarks/cap_recall.py --side validation --datasets grail/fb237_v4 pool/codex-s       what the order was chosen on
+    python benchmarks/cap_recall.py --side validation --datasets grail/fb237_v4 pool/codex-s      to choose the order
 
 The model is `anygraph-1`, or a run of yours (--run). Questions are drawn from the dataset's evaluation queries and
 asked of the inference graph, or (--side validation) from its validation queries over the graph they are asked of.
 pool/NAME is a folder of the data folder.
 
-`recall` is the share of the top 10 new answers among all entities that the capped top 10 holds. Behind it stands by how
-much the default order, by arrive x mass, is better: the mean over questions of the difference, with the interval
+`recall` is the share of the top 10 new answers among all entities that the capped top 10 holds. Behind it stands by
+how much the default order, by arrive x mass, is better: the mean over questions of the difference, with the interval
 that 95 % of 2,000 bootstraps of the questions lie in. `MRR` is of the answers themselves; one that was not reached ranks
 behind all others.
 """
@@ -80,7 +80,9 @@ def gates_of(frontier: Frontier, relation: int) -> Floats:
     """[2R] what the model itself multiplies messages with, for a query relation."""
     both, support = frontier.counts.both[relation], np.maximum(frontier.counts.support, 1)
     relevance = torch.from_numpy(np.stack([both / support, both / support[relation]], axis=1)).float()[None]
-    gate = getattr(frontier.predictor.model, "gate", None)  # that of anygraph; others have it in their streams
+    gate = getattr(
+        frontier.predictor.model, "gate", None
+    )  # that of anygraph; others have it in their streams
     gate = frontier.predictor.model.context.gate if gate is None else gate
     with torch.no_grad():
         return gate(relevance, torch.tensor([relation]))[0].double().numpy()
@@ -93,7 +95,10 @@ def orders_of(graph: Graph) -> dict[str, Order]:
     return {
         DEFAULT: (arrive, best_first),
         "leave x mass": (leave, best_first),
-        "gate x mass": (gates_of, lambda leaving, room: by_key(leaving, room, leaving.relevance * leaving.mass)),
+        "gate x mass": (
+            gates_of,
+            lambda leaving, room: by_key(leaving, room, leaving.relevance * leaving.mass),
+        ),
         "leave, mass": (leave, by_context_then_mass),
         "leave, label": (leave, lambda leaving, room: by_key(leaving, room, leaving.relevance)),
         "mass": (leave, lambda leaving, room: by_key(leaving, room, leaving.mass)),
@@ -199,7 +204,9 @@ def main() -> None:
     parser.add_argument("--datasets", nargs="+", default=["grail/fb237_v4", "pool/codex-m", "full/FB15K237"])
     parser.add_argument("--side", choices=["test", "validation"], default="test")
     parser.add_argument("--caps", type=int, nargs="+", default=[100, 300, 1_000, 3_000])
-    parser.add_argument("--orders", nargs="+", help=f"only these; {DEFAULT!r} among them, which others are compared to")
+    parser.add_argument(
+        "--orders", nargs="+", help=f"only these; {DEFAULT!r} among them, which others are compared to"
+    )
     parser.add_argument("--questions", type=int, default=200)
     parser.add_argument("--run", type=Path, help="a run folder to ask instead of anygraph-1")
     options = parser.parse_args()

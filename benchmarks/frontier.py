@@ -1,37 +1,35 @@
-"""Questions on a graph of 10^7 triples that stays in its file: seconds, memory, and what each step costs.
+"""Questions on a graph of 10^7 triples that stays in its file: seconds, memory, and how much is considered.
 
     python benchmarks/frontier.py [--triples 10000000 --entities 1000000 --relations 500 --caps 3000 10000]
+    python benchmarks/frontier.py --triples 100000000 --entities 10000000 --temp /big --caps 10000
 
-Synthetic power-law triples are mapped (`context.map_graph`) and asked by an untrained NBFNet with context: three
-layers, two pooled views, gate and candidate relevance; what is measured does not depend on the weights. Questions are
-drawn from the facts, so heads are hubs as often as hubs have facts. CPU seconds, over all threads, tell what a busy
-machine hides. Memory is what the process holds beyond mapped files
-(RssAnon), interpreter and libraries included, the largest seen after any question.
+Synthetic power-law triples are mapped (`context.map_graph`) and asked by `anygraph-1`. Questions are drawn from the
+facts, so heads are hubs as often as hubs have facts. The first answer is that of `contextpool ask`, a process of its own, from
+its start to its end. CPU seconds, over all threads, tell what a busy machine hides. Memory is what the process holds
+beyond mapped files (RssAnon), interpreter and libraries included, the largest seen after any question.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import resource
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from mining import write_power_law
 
-from contextpool.context.config import PRESETS
-from contextpool.context.counts import Cooccurrence, Statistics
+import contextpool as cp
 from contextpool.context.map_graph import map_graph
 from contextpool.graph.mapped import MappedGraph, is_mapped, open_graph
-from contextpool.graph.relation_sets import RelationSets, num_words
-from contextpool.models.nbfnet import NBFNet, NBFNetConfig
 from contextpool.predict import Predictor
-
-CONTEXT = replace(PRESETS["paper"], gate=True, arrive=True)
 
 
 def memory_gib(kind: str = "RssAnon") -> float:
@@ -39,22 +37,6 @@ def memory_gib(kind: str = "RssAnon") -> float:
     lines = Path("/proc/self/status").read_text().splitlines()
     kilobytes = next(line.split()[1] for line in lines if line.startswith(f"{kind}:"))
     return int(kilobytes) / 2**20
-
-
-def untrained(graph: MappedGraph) -> Predictor:
-    """A model of the graph's relations that has counted nothing yet: the graph brings its own counts."""
-    relations = graph.relation_vocabulary
-    torch.manual_seed(0)
-    model = NBFNet(graph.num_relations, NBFNetConfig(dim=32, layers=3), CONTEXT)
-    size = relations.num_directed
-    counts = Cooccurrence(relations, np.zeros((size, size), dtype=np.int64), 0)
-    sets = RelationSets(
-        size,
-        np.empty((0, num_words(size)), dtype=np.uint64),
-        np.empty(0, dtype=np.int64),
-        np.empty(0, dtype=np.int32),
-    )
-    return Predictor(model, relations, CONTEXT, Statistics(counts, sets))
 
 
 def mapped(options: argparse.Namespace, folder: Path) -> MappedGraph:
@@ -77,24 +59,37 @@ def mapped(options: argparse.Namespace, folder: Path) -> MappedGraph:
     return graph
 
 
+def first_answer(graph: MappedGraph, question: tuple[str, str]) -> None:
+    """What somebody waits who types one question."""
+    head, relation = question
+    command = [sys.executable, "-m", "contextpool", "ask", str(graph.folder), "--head", head, "-r", relation]
+    began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    busy = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    told = json.loads(done.stdout)
+    print(
+        f"first answer: {seconds:.1f} s, {busy:.1f} s of CPU, "
+        f"considered {told['considered']:,} of {told['num_entities']:,} entities",
+        flush=True,
+    )
+
+
 def ask(predictor: Predictor, graph: MappedGraph, cap: int, questions: list[tuple[str, str]]) -> None:
     predictor.predict(graph, *questions[0], cap=cap)  # counts, kernels
-    seconds, busy, most, reached, kept = [], [], 0.0, [], []
+    seconds, busy, most, considered = [], [], 0.0, []
     for head, relation in questions:
         began, worked = time.perf_counter(), time.process_time()
-        predictor.predict(graph, head, relation, cap=cap)
+        answers = predictor.predict(graph, head, relation, cap=cap)
         seconds.append(time.perf_counter() - began)
         busy.append(time.process_time() - worked)
         most = max(most, memory_gib())
-        frontier = predictor.frontier(graph, cap)
-        found = frontier.nearby(graph.entity_id(head), predictor.relations.id_of(relation)).found
-        reached.append(len(found.entities))
-        kept.append(sum(found.edges_kept) / max(1, sum(found.edges_seen)))
-    ordered = sorted(seconds)
+        considered.append(answers.considered[0])
+    p50, p95 = (float(np.quantile(seconds, share)) for share in (0.5, 0.95))
+    cpu50, cpu95 = (float(np.quantile(busy, share)) for share in (0.5, 0.95))
     print(
-        f"{cap:9,} {statistics.median(seconds):9.3f} {ordered[int(0.95 * (len(ordered) - 1))]:9.3f} "
-        f"{statistics.median(busy):9.3f} "
-        f"{most:13.2f} {statistics.median(reached):9,.0f} {statistics.median(kept):9.1%}",
+        f"{cap:9,} {p50:9.3f} {p95:9.3f} {cpu50:9.3f} {cpu95:9.3f} {most:13.2f} "
+        f"{statistics.median(considered):11,.0f}",
         flush=True,
     )
 
@@ -108,6 +103,7 @@ def main() -> None:
     parser.add_argument("--relations", type=int, default=500)
     parser.add_argument("--caps", type=int, nargs="+", default=[3_000, 10_000, 30_000])
     parser.add_argument("--questions", type=int, default=30)
+    parser.add_argument("--run", type=Path, help="a run folder to ask instead of anygraph-1")
     parser.add_argument("--temp", type=Path, help="folder for the graph; kept there if named")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="contextpool-frontier-") as temporary:
@@ -116,11 +112,14 @@ def main() -> None:
         edges = rng.integers(0, graph.num_edges, options.questions).tolist()
         questions = [graph.edge_label(edge)[:2] for edge in edges]
         print(
-            f"{graph}, {os.cpu_count()} cores, {torch.get_num_threads()} threads, {len(questions)} questions"
+            f"{graph}, {os.cpu_count()} cores, {torch.get_num_threads()} threads, {len(questions)} questions, "
+            f"a load of {os.getloadavg()[0]:.1f}"
         )
-        print("      cap     p50 s     p95 s     CPU s    beyond GiB   reached      kept")
+        first_answer(graph, questions[0])
+        predictor = cp.load(options.run)
+        print("      cap     p50 s     p95 s   CPU p50   CPU p95    beyond GiB  considered")
         for cap in options.caps:
-            ask(untrained(graph), graph, cap, questions)
+            ask(predictor, graph, cap, questions)
 
 
 if __name__ == "__main__":

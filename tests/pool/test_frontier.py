@@ -93,9 +93,7 @@ def test_the_walk_is_the_slow_one(seed: int, hops: int, cap: int | None, barred:
     relevance = {label: float(value) for label, value in zip(directed, context, strict=True) if value >= 0}
     head = sorted({triple[0] for triple in triples})[seed % 2 - 1]
     hidden = seed % graph.num_edges if hides else -1
-    found = capped_walk(
-        graph, graph.entity_id(head), context, hops, cap, hidden=hidden, choose=by_relevance
-    )
+    found = capped_walk(graph, graph.entity_id(head), context, hops, cap, hidden=hidden, choose=by_relevance)
     left = triples - {graph.edge_label(hidden), walk_back(graph.edge_label(hidden))} if hides else triples
     reached, facts, seen, kept = slow_walk(left, head, relevance, hops, cap)
     assert labelled(graph, found) == (reached, facts)

@@ -136,8 +136,6 @@ def ask(
 
 def _evidence(asking: Asking, answers: Answers[AnyAnswer]) -> Explanation | None:
     """For the first answer that the graph does not hold; None where there is none."""
-    if asking.frontier is not None:
-        raise ConfigError("--explain looks at the whole graph; leave out --cap, and ask a file of the graph.")
     new = next((answer for answer in answers if not answer.known), None)
     if new is None:
         return None

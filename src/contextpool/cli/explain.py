@@ -35,6 +35,10 @@ def explain(
     ] = None,
     labels: LabelsOption = None,
     on_unknown: UnknownOption = "error",
+    cap: Annotated[
+        int | None,
+        typer.Option(min=0, help="As for ask: edges a walk keeps in each hop.", show_default=False),
+    ] = None,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
@@ -48,6 +52,7 @@ def explain(
         paths=paths,
         names=loaded_names(labels),
         on_unknown=on_unknown,
+        cap=cap,
     )
     if output is not None:
         explanation.save(output)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -33,12 +33,21 @@ from contextpool.models.base import LinkPredictor
 from contextpool.pool.batch import BatchBuilder, QueryBatch
 from contextpool.pool.expand import PooledBatch, expand
 from contextpool.pool.hide import HiddenEdges
-from contextpool.pool.incidence import cached_per_graph
+from contextpool.pool.incidence import cached_per_graph, whole_of
 from contextpool.pool.propagation import Propagation
 from contextpool.triples.store import Triple
 
 MOST_PATHS = 100
 statistics_of = cached_per_graph(Statistics.of)
+
+
+class PartKnown(NamedTuple):
+    """What is known of an answer where the graph it is explained on is part of a larger one."""
+
+    candidate: Tensor
+    """[N] bool: entities that the larger graph does not hold as answers, and the answer itself."""
+    known: bool
+    """Whether it holds the answer."""
 
 
 def explain_answer(
@@ -50,15 +59,18 @@ def explain_answer(
     *,
     asked: Literal["tail", "head"] = "tail",
     calibration: Calibration | None = None,
-    more: MoreAnswers | None = None,
+    more: MoreAnswers | float | None = None,
     most_paths: int = 5,
     shown: Callable[[str], str] | None = None,
+    part: PartKnown | None = None,
 ) -> Explanation:
     """Why `tail` answers (head, relation, ?) for a model on the builder's graph, or `head` (?, relation, tail).
 
     All by id, relations in [0, 2R). Where the graph holds the fact it is hidden first: a fact is no evidence
-    for itself. `shown` names labels. Takes `attribution.STEPS` passes with gradients over the walk of the
-    query and one without for every path; no gradient is left on the model, so threads may share it.
+    for itself. `shown` names labels. `more` is the chance that there is one more answer, or what counts it; `part` is
+    what a larger graph knows of the builder's, from which the fact has been hidden already. Takes `attribution.STEPS`
+    passes with gradients over the walk of the query and one without for every path; no gradient is left on the model,
+    so threads may share it.
     """
     if asked not in ("tail", "head"):
         raise ConfigError(f"{setting('asked')} is {asked!r}; it is 'tail' or 'head'.")
@@ -73,10 +85,10 @@ def explain_answer(
     batch, scores = case.batch(), case.scores()
     if not bool(torch.isfinite(scores).all()):
         raise NonFiniteError("the model gave a score that is not finite; train it again, or report this.")
-    score, candidate = float(scores[answer]), _candidates(case, graph)
+    score, candidate = float(scores[answer]), _candidates(case, graph) if part is None else part.candidate
     share = shares(scores, ~candidate, 1.0 if calibration is None else calibration.temperature)
-    holds = 1.0 if more is None else more.chance(start, toward, edge is not None)
-    chances = None if calibration is None else calibration.of_share(share) * holds
+    holds = more.chance(start, toward, edge is not None) if isinstance(more, MoreAnswers) else more
+    chances = None if calibration is None else calibration.of_share(share) * (1.0 if holds is None else holds)
     paths, method, left = _paths(case, batch.propagation, score, most_paths)
     context = QuestionContext(case, batch)
     explanation = Explanation(
@@ -89,7 +101,7 @@ def explain_answer(
         share=float(share[answer]),
         rank=_rank(scores, candidate, answer),
         candidates=int(candidate.sum()),
-        known=case.hidden >= 0,
+        known=case.hidden >= 0 if part is None else part.known,
         method=method,
         paths=paths,
         score_without=left,
@@ -288,10 +300,10 @@ class QuestionContext:
     def candidate(self) -> CandidateRelevance:
         """The largest precision[inverse(r), y] over the relations y of the answer, the hidden fact aside."""
         answer, wanted = self.case.answer, inverse(self.case.relation, self.graph.num_relations)
-        row = torch.arange(int(self.graph.row_start[answer]), int(self.graph.row_start[answer + 1]))
-        if self.case.hidden >= 0:
-            row = row[row != int(self.graph.edge_inverse[self.case.hidden])]
-        has = torch.unique(self.graph.edge_relation[row.to(self.graph.device)]).tolist()
+        whole = whole_of(self.graph)
+        has = set(whole.pair_relation[whole.pair_entity == answer].tolist())
+        if self.case.hidden >= 0 and not facts_of(self.graph, answer, wanted, self.case.hidden)[wanted]:
+            has.discard(wanted)
         precision = neighborhood_precision(self.counts)[wanted]
         labels = self.graph.relation_vocabulary.directed
         best = min(((-float(precision[one]), labels[one]) for one in has), default=(0.0, ""))

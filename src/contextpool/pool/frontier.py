@@ -1,10 +1,11 @@
 """What a question can reach within a few hops, with a cap on the edges of each hop: the walk for graphs past memory.
 
-Hop l looks at every edge that leaves the entities which hop l - 1 reached first, but for those it came by, and keeps the best `cap` of them: by
-what a random walk from the head would carry along them, times how much they lead to what looks like an answer
-(`best_first`). Relations are the groups that rows of a graph are sorted in, and the edges of a group are alike but for
-where they lead, so which are kept is known from the ends of groups; an edge that is not kept is never read. What comes
-out is a small graph, with the degrees and relation sets that its entities have in the whole one.
+Hop l looks at every edge that leaves the entities which hop l - 1 reached first, but for those it came by, and keeps
+the best `cap` of them: by what a random walk from the head would carry along them, times how much they lead to what
+looks like an answer (`best_first`). Relations are the groups that rows of a graph are sorted in, and the edges of a
+group are alike but for where they lead, so which are kept is known from the ends of groups; an edge that is not kept
+is never read. What comes out is a small graph, with the degrees and relation sets that its entities have in the whole
+one.
 """
 
 from __future__ import annotations

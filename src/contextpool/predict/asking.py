@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from contextpool.context.more import MoreAnswers
 from contextpool.errors import ConfigError, DataError, NonFiniteError, setting
 from contextpool.evaluate.calibration import Calibration, shares
 from contextpool.evaluate.ranks import Scorer
@@ -81,6 +82,11 @@ class Asking:
     @cached_property
     def builder(self) -> BatchBuilder:
         """What makes batches over the whole graph; kept as long as this is."""
+        if self.frontier is not None:
+            raise ConfigError(
+                "this looks at the whole graph, and questions on it are walked with a cap: leave out "
+                f"{setting('cap')}, and give a file of the graph, or of a part of it, instead of a mapped one."
+            )
         return self.predictor.builder(self.graph)
 
     @cached_property
@@ -184,9 +190,7 @@ class Asking:
             else (tail, self.predictor.relations_for(self.graph).inverse(relation))
         )
 
-    def _together(
-        self, queries: Sequence[tuple[tuple[int, int], Choice]]
-    ) -> list[tuple[list[Answer], int]]:
+    def _together(self, queries: Sequence[tuple[tuple[int, int], Choice]]) -> list[tuple[list[Answer], int]]:
         """One pass of the model for all, and one ranking for those with the same choice; with how many were ranked."""
         if not queries:
             return []
@@ -231,14 +235,14 @@ class Asking:
         One that fits from a single end is no good answer, so both count. Under equal priors their product,
         divided by its sum over r, is the chance of r given that some new relation holds. 2R questions.
         """
-        (head, _, tail), graph, calibration = ids, self.graph, self.calibration
-        counted = self.predictor.more_answers(graph)
+        (head, _, tail), graph = ids, self.graph
         if self.frontier is not None:
             question = Question(graph.entities[head], None, graph.entities[tail])
             raise ConfigError(
                 f"question {question} asks for a relation, which compares walks from both ends; with a cap, or on "
                 "a mapped graph, ask for a head or a tail."
             )
+        calibration, counted = self.calibration, self.predictor.more_answers(graph)
         relation = torch.arange(graph.num_relations, device=graph.device)
         forward = self._log_share(head, relation, tail)  # [R]
         score = forward + self._log_share(tail, inverse(relation, graph.num_relations), head)
@@ -278,16 +282,17 @@ class Asking:
 
     def explain(self, ids: Ids, asked: Literal["tail", "head"] = "tail", paths: int = 5) -> Explanation:
         """Why the tail, or the head, of a fact answers the question with it left open."""
+        model, shown = self.predictor.model, self.names.shown
+        more: MoreAnswers | float
+        if self.frontier is None:
+            builder, part, more = self.builder, None, self.predictor.more_answers(self.graph)
+        else:
+            near, ids, part, more = self.frontier.explained(ids, asked)
+            builder = near.builder
         return explain_answer(
-            self.predictor.model,
-            self.builder,
-            *ids,
-            asked=asked,
-            calibration=self.calibration,
-            more=self.predictor.more_answers(self.graph),
-            most_paths=paths,
-            shown=self.names.shown,
-        )
+            model, builder, *ids,
+            asked=asked, calibration=self.calibration, more=more, most_paths=paths, shown=shown, part=part,
+        )  # fmt: skip
 
 
 def known_answers(graph: Graph, entity: Tensor, relation: Tensor) -> Tensor:

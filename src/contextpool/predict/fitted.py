@@ -120,9 +120,7 @@ class Fits:
             best[name] = made
         return best[name]  # type: ignore[no-any-return]
 
-    def _stored(
-        self, kind: type[Fit], name: str, graph: Graph, count: int, fit: Callable[[int], Fit]
-    ) -> Fit:
+    def _stored(self, kind: type[Fit], name: str, graph: Graph, count: int, fit: Callable[[int], Fit]) -> Fit:
         """What the disk holds for as many facts or more, or else a fit, put there."""
         if not count:
             return fit(count)

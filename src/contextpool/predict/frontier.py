@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,10 @@ from torch import Tensor
 
 from contextpool.context.counts import Cooccurrence, Statistics, count_cooccurrence
 from contextpool.context.more import MoreAnswers
-from contextpool.errors import ConfigError, setting
+from contextpool.errors import ConfigError, DataError, setting, shortened
 from contextpool.evaluate.calibration import FEWEST_QUERIES, Calibration, fit_on_answers
 from contextpool.evaluate.ranks import ScoredAnswers
+from contextpool.explain.explainer import PartKnown
 from contextpool.graph.graph import Graph
 from contextpool.graph.mapped import MappedGraph
 from contextpool.graph.relation_sets import RelationSets, num_words
@@ -69,7 +70,13 @@ class Nearby:
     """Place in `graph`."""
     relation: int
     builder: BatchBuilder
-    """Over `graph`, with the counts of the whole graph; without those of a fact that was hidden from the walk."""
+    """Over `graph`, with the counts of the whole graph, but for a fact that was hidden from the walk."""
+
+    def place_of(self, entity: int) -> int:
+        """The place in `graph` of an entity of the whole graph; -1 where it was not reached."""
+        place = int(np.searchsorted(self.found.entities, entity))
+        reached = place < len(self.found.entities) and self.found.entities[place] == entity
+        return place if reached else -1
 
 
 class Frontier:
@@ -79,7 +86,7 @@ class Frontier:
     """Which edges a hop keeps; the benchmark compares others."""
 
     def __init__(self, predictor: Predictor, graph: Graph, cap: int) -> None:
-        """`graph` is prepared; a mapped one keeps its own numbers of relations. With a cap of 0, walks keep all edges."""
+        """`graph` is prepared; a mapped one keeps its own numbers of relations. A cap of 0 is for all edges."""
         if cap < 0:
             raise ConfigError(f"{setting('cap')} is {cap}; a hop keeps at least one edge, and 0 is for all.")
         self.predictor, self.cap = predictor, cap
@@ -89,13 +96,13 @@ class Frontier:
             [self.relations.index.get(label, -1) for label in graph.relation_vocabulary.directed],
             dtype=np.int64,
         )
-        statistics = self._statistics()
+        self.statistics = statistics = self._new_statistics()
         self.counts = count_cooccurrence(self.graph) if statistics is None else statistics.counts
         if statistics is None and isinstance(graph, MappedGraph):
             self.counts = _counts_of(graph, self.relations, self.model_relation)
         self._builder = self._new_builder(statistics)
         self.more = MoreAnswers(self.graph, self.counts, self.model_relation)
-        self._relevance = lru_cache(maxsize=256)(self._new_relevance)
+        self._relevance = lru_cache(maxsize=256)(lambda relation: self._relevance_by(self.counts, relation))
 
     @property
     def num_hops(self) -> int:
@@ -103,7 +110,12 @@ class Frontier:
         context, layers = self.predictor.context, self.predictor.model.num_layers
         return max(layers, STEPS) if context is not None and context.arrive_walk else layers
 
-    def _statistics(self) -> Statistics | None:
+    @property
+    def _counts_graph(self) -> bool:
+        """Whether the counts are those of the graph, too, and not of a training graph alone."""
+        return self.predictor.statistics is None or self.predictor.use_statistics == "sum"
+
+    def _new_statistics(self) -> Statistics | None:
         """The statistics the model pools with; for a mapped graph only counts, which is all that Algorithm 3 reads."""
         own = self.predictor.statistics
         own = None if own is None else own.over(self.relations)
@@ -125,34 +137,37 @@ class Frontier:
     def _new_builder(self, statistics: Statistics | None) -> BatchBuilder:
         """Mines what has to be mined, once; `over` takes it to each neighborhood."""
         nothing = Graph.from_triples(
-            Triples(Vocabulary(()), Vocabulary(self.relations.forward, "relation"), np.empty((0, 3), np.int32))
+            Triples(
+                Vocabulary(()), Vocabulary(self.relations.forward, "relation"), np.empty((0, 3), np.int32)
+            )
         )
         predictor = self.predictor
         return predictor.model.builder(nothing.to(predictor.device), predictor.context, statistics)
 
-    def _new_relevance(self, relation: int) -> Floats:
+    def _relevance_by(self, counts: Cooccurrence, relation: int) -> Floats:
         """[2R of the graph] relevance for a query relation of the model; -1 for those it does not know."""
-        relevance = arrival_relevance(self.counts, relation)
+        relevance = arrival_relevance(counts, relation)
         return np.where(self.model_relation >= 0, relevance[self.model_relation.clip(min=0)], -1.0)
 
     def nearby(self, entity: int, relation: int, hidden: int = -1) -> Nearby:
         """The neighborhood of (entity, relation, ?); the entity by the graph's number, the relation by the model's.
 
-        The fact of the edge `hidden` is as if it had never been in the graph: for the walk, and for the counts of a
-        model that has none but the graph's.
+        The fact of the edge `hidden` is as if it had never been in the graph.
         """
+        relevance, builder = self._relevance(relation), self._builder
+        if hidden >= 0 and self._counts_graph:
+            counts = self._counts_without(hidden)
+            relevance = self._relevance_by(counts, relation)
+            if self.statistics is not None:
+                builder = self._new_builder(replace(self.statistics, counts=counts))
         found = capped_walk(
-            self.graph, entity, self._relevance(relation), self.num_hops, self.cap or None,
-            hidden=hidden, choose=self.choose,
-        )  # fmt: skip
+            self.graph, entity, relevance, self.num_hops, self.cap or None, hidden=hidden, choose=self.choose
+        )
         local, device = self._local(found), self.predictor.device
         if self.predictor.relations is None:
             set_mean_log_degree(local, mean_log_degree(self.graph))
         columns = found.pair_entity, self.model_relation[found.pair_relation], found.degree
         set_whole(local, Whole(*(torch.from_numpy(column).to(device) for column in columns)))
-        builder = self._builder
-        if hidden >= 0 and self.predictor.relations is None:
-            builder = self._new_builder(_only(self._counts_without(hidden)))
         place = int(np.searchsorted(found.entities, entity))
         return Nearby(local, found, place, relation, builder.over(local))
 
@@ -226,6 +241,33 @@ class Frontier:
             masks[-1][near.found.pair_entity[has]] = True
         return np.logical_and.reduce(masks) if masks else None
 
+    def explained(
+        self, ids: tuple[int, int, int], asked: Literal["tail", "head"]
+    ) -> tuple[Nearby, tuple[int, int, int], PartKnown, float]:
+        """For a fact (head, relation, tail): the neighborhood of its question, which does not have it, the ids there,
+        what is known of the answer, and the chance of one more answer.
+        """
+        head, relation, tail = ids
+        start, toward, answer = ids if asked == "tail" else (tail, self.relations.inverse(relation), head)
+        places = np.flatnonzero(self.model_relation == toward)
+        edge = self.graph.find_edge(start, int(places[0]), answer) if len(places) else None
+        near = self.nearby(start, toward, -1 if edge is None else edge)
+        if near.builder.statistics is None:  # a model without context reads none; the explanation does
+            near.builder.statistics = _only(self.counts)
+        place = near.place_of(answer)
+        if place < 0:
+            raise DataError(
+                f"{shortened(self.graph.entities[answer])} is not among the {len(near.found.entities):,} entities "
+                f"that a walk of {self.cap:,} edges a hop reaches from {shortened(self.graph.entities[start])}, so "
+                f"there is nothing to explain it by. Try a larger {setting('cap')}."
+            )
+        known = self.known(near)
+        known[place] = False
+        candidate = torch.from_numpy(~known).to(self.predictor.device)
+        found = (near.head, relation, place) if asked == "tail" else (place, relation, near.head)
+        more = self.more.chance(start, toward, edge is not None)
+        return near, found, PartKnown(candidate, edge is not None), more
+
     # calibration
 
     def fit(self, facts: int) -> Calibration | None:
@@ -258,8 +300,8 @@ class Frontier:
         for number, edge in enumerate(edges.tolist()):
             entity, answer = int(graph.edge_head[edge]), int(graph.edge_tail[edge])
             near = self.nearby(entity, int(self.model_relation[int(graph.edge_relation[edge])]), edge)
-            place = int(np.searchsorted(near.found.entities, answer))
-            if place == len(near.found.entities) or near.found.entities[place] != answer:
+            place = near.place_of(answer)
+            if place < 0:
                 continue
             known = self.known(near)
             known[place] = False

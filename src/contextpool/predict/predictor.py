@@ -331,10 +331,13 @@ class Predictor:
         paths: int = 5,
         names: Names | None = None,
         on_unknown: UnknownRelations = "error",
+        cap: int | None = None,
     ) -> Explanation:
-        """Why `tail` answers (head, relation, ?), or with asked="head" why `head` answers (?, relation, tail)."""
-        prepared, _ = self.prepared(graph, on_unknown=on_unknown)
-        asking = Asking(self, prepared, names or NO_NAMES)
+        """Why `tail` answers (head, relation, ?), or with asked="head" why `head` answers (?, relation, tail).
+
+        With `cap`, and on a mapped graph, by a walk as for `predict`.
+        """
+        asking = self.asking(graph, names, on_unknown=on_unknown, cap=cap)
         resolver = asking.resolver()
         ids = resolver.entity(head), resolver.relation(relation), resolver.entity(tail)
         resolver.check()

@@ -20,7 +20,6 @@ from contextpool.graph.graph import Graph
 from contextpool.interop.hub import local_folder
 from contextpool.predict import Names, Predictor
 from contextpool.predict.answers import Selection, UnknownRelations
-from contextpool.predict.asking import Asking
 from contextpool.predict.names import NO_NAMES
 
 LONGEST_NAME = 100

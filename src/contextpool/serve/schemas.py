@@ -242,7 +242,9 @@ class Answered(Shown):
     num_known: int
     bet: bool | None = Field(description=f"Whether the best new answer has a probability of at least {BET}.")
     calibrated_on: int | None = Field(description="How many facts probabilities rest on; null where unknown.")
-    considered: int | None = Field(description="How many entities were ranked; fewer than all where walks have a cap.")
+    considered: int | None = Field(
+        description="How many entities were ranked; fewer than all where walks have a cap."
+    )
     num_entities: int | None = Field(description="Of how many; both are null where relations were asked for.")
     answers: list[EntityAnswer] | list[RelationAnswer]
 

@@ -17,6 +17,7 @@ from contextpool.context.config import ViewConfig
 from contextpool.context.neighbors import ContextNeighbors, MaskSelector, RelationSelector
 from contextpool.context.relevance import neighborhood_precision, neighborhood_recall
 from contextpool.explain.explainer import facts_of, forward_edges, pool_one, statistics_of
+from contextpool.graph.mapped import MappedGraph
 from contextpool.pool.expand import PooledBatch
 from contextpool.predict.asking import Asking
 from contextpool.serve.registry import Engine, LoadedGraph, LoadedModel, Snapshot
@@ -169,10 +170,14 @@ def graph_row(graph: LoadedGraph, snapshot: Snapshot) -> dict[str, Any]:
 def relation_rows(engine: Engine) -> list[dict[str, Any]]:
     """The forward relations of the model by label; each can also be asked as `r^-1`."""
     graph = engine.asking.graph
-    facts = torch.bincount(graph.edge_relation.long(), minlength=2 * graph.num_relations).tolist()
+    if isinstance(graph, MappedGraph):
+        facts = graph.triples_of_relation
+    else:
+        counted = torch.bincount(graph.edge_relation.long(), minlength=2 * graph.num_relations).tolist()
+        facts = dict(zip(graph.relations, counted, strict=False))
     return [
-        {"relation": label, **_name(engine.asking.names.name(label)), "facts": facts[place]}
-        for place, label in enumerate(graph.relations)
+        {"relation": label, **_name(engine.asking.names.name(label)), "facts": facts[label]}
+        for label in graph.relations
     ]
 
 
