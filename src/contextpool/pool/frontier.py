@@ -49,19 +49,33 @@ class Leaving:
 
     def without(self, edges: Integers) -> Leaving:
         """Without these edges, ascending: a group falls into the parts between them."""
-        if not len(self.begin):
-            return self
-        end = self.begin + self.size
-        group = np.searchsorted(self.begin, edges, "right") - 1
-        inside = (group >= 0) & (edges < end[group])
-        edges, group = edges[inside], group[inside]
+        edges, group = self._inside(edges)
         if not len(edges):
             return self
+        end = self.begin + self.size
         begin = np.concatenate([edges + 1, self.begin])  # a part of nothing comes before the next group
         order = np.argsort(begin, kind="stable")
         size = np.sort(np.concatenate([edges, end])) - begin[order]  # parts end in the order they begin in
         parts = self.take(np.concatenate([group, np.arange(len(end))])[order])
         return replace(parts, begin=begin[order], size=size).take(np.flatnonzero(size))
+
+    def best(self, room: int, gone: Integers, choose: Choose) -> Leaving:
+        """The best `room` edges but for those that are `gone`, ascending: looked for among the best of all."""
+        some = choose(self, room + len(gone))
+        some = some.take(np.argsort(some.begin)).without(gone)
+        return _first_edges(choose(some, room), room)
+
+    def count(self, gone: Integers) -> int:
+        """How many edges there are, but for those that are `gone`, ascending."""
+        return int(self.size.sum()) - len(self._inside(gone)[0])
+
+    def _inside(self, edges: Integers) -> tuple[Integers, Integers]:
+        """Those of the edges, ascending, that are in a group, and in which."""
+        if not (len(edges) and len(self.begin)):
+            return edges[:0], edges[:0]
+        group = np.searchsorted(self.begin, edges, "right") - 1
+        inside = (group >= 0) & (edges < self.begin[group] + self.size[group])
+        return edges[inside], group[inside]
 
 
 Choose = Callable[[Leaving, int], Leaving]
@@ -144,16 +158,15 @@ def capped_walk(
         left.append(leaving)
         if hop == num_hops:
             break
-        leaving = leaving.without(back)
-        total = int(leaving.size.sum())
-        if cap is not None and cap < total:
-            leaving = _first_edges(choose(leaving, cap), cap)
+        total = leaving.count(back)
+        binds = cap is not None and cap < total
+        leaving = leaving.best(cap, back, choose) if binds else leaving.without(back)
         edges = ranges(leaving.begin, leaving.size)
         kept.append(edges)
         seen.append(total)
         back = np.sort(rows.inverse[edges].astype(np.int64))
-        tails = rows.tail[edges]
-        fresh = np.unique(tails).astype(np.int64)
+        tails = rows.tail[edges].astype(np.int64)
+        fresh = _distinct(tails)
         frontier = np.setdiff1d(fresh, reached, assume_unique=True)
         reached = np.union1d(reached, frontier)
         carried = np.bincount(
@@ -161,7 +174,7 @@ def capped_walk(
         )
         mass = carried[np.searchsorted(fresh, frontier)]
     edges = np.concatenate(kept)
-    edges = np.unique(np.concatenate([edges, rows.inverse[edges].astype(np.int64)]))
+    edges = _distinct(np.concatenate([edges, rows.inverse[edges].astype(np.int64)]))
     pairs, degree = _whole(reached, frontiers, left)
     return Neighborhood(reached, edges, *pairs, degree, tuple(seen), tuple(len(one) for one in kept))
 
@@ -170,14 +183,15 @@ def _whole(
     reached: Integers, frontiers: list[Integers], left: list[Leaving]
 ) -> tuple[tuple[Integers, Integers], Integers]:
     """The pairs of all entities, by entity and relation, and their degrees: from what leaves each frontier."""
-    place = np.concatenate(
-        [np.searchsorted(reached, one)[leaving.head] for one, leaving in zip(frontiers, left, strict=True)]
-    )
-    relation = np.concatenate([leaving.relation for leaving in left])
-    size = np.concatenate([leaving.size for leaving in left])
-    degree = np.bincount(place, weights=size, minlength=len(reached)).astype(np.int64)
-    order = np.argsort(place, kind="stable")  # each entity is in one frontier: its relations stay sorted
-    place, relation = place[order], relation[order]
+    degree, groups = np.zeros(len(reached), dtype=np.int64), np.zeros(len(reached), dtype=np.int64)
+    places = [np.searchsorted(reached, one) for one in frontiers]  # each entity is in one frontier
+    for of_entity, leaving in zip(places, left, strict=True):
+        groups[of_entity] = np.bincount(leaving.head, minlength=len(of_entity))
+        degree[of_entity] = np.bincount(leaving.head, weights=leaving.size, minlength=len(of_entity))
+    start = np.cumsum(groups) - groups
+    place, relation = np.repeat(np.arange(len(reached)), groups), np.empty(int(groups.sum()), dtype=np.int64)
+    for of_entity, leaving in zip(places, left, strict=True):
+        relation[ranges(start[of_entity], groups[of_entity])] = leaving.relation
     fresh = np.ones(len(place), dtype=bool)  # what is hidden may have cut a group in two
     fresh[1:] = (place[1:] != place[:-1]) | (relation[1:] != relation[:-1])
     return (place[fresh], relation[fresh]), degree
@@ -206,7 +220,16 @@ class _Rows:
         groups = Leaving(head, relation, begin, end - begin, self.relevance[relation], mass[head])
         found = groups.without(self.hidden)
         degree = np.bincount(found.head, weights=found.size, minlength=len(frontier))
-        return replace(found, mass=found.mass / degree[found.head])
+        each = mass / np.maximum(degree, 1)  # [F]
+        return replace(found, mass=each[found.head])
+
+
+def _distinct(values: Integers) -> Integers:
+    """Ascending, each once."""
+    ordered = np.sort(values)
+    fresh = np.ones(len(ordered), dtype=bool)
+    fresh[1:] = ordered[1:] != ordered[:-1]
+    return ordered[fresh]
 
 
 def ranges(begin: Integers, sizes: Integers) -> Integers:
