@@ -3,6 +3,7 @@
     python -m lab.anygraph train --leave-out nell --steps 800 --set batch=16 --queries 300
     python -m lab.anygraph train --leave-out nell --set weights=binary --set heads=gate,walk
     python -m lab.anygraph plain --leave-out nell       walk mass times candidate relevance, nothing trained
+    python -m lab.anygraph ask --run RUN --leave-out nell --queries 800         runs, their weights averaged; anygraph-1
 
 The training is the product's (`contextpool train RECIPE`, contextpool.pretraining); here are the families to leave out,
 ablations, and the asking. docs/lab/anygraph.md has what came out. Evaluation asks valid.txt and test.txt over train.txt
@@ -15,7 +16,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -28,11 +29,13 @@ from contextpool.errors import ConfigError, DataError
 from contextpool.evaluate.ranks import rank_answers, scored_answers
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import DirectedQueries
+from contextpool.interop.hub import SHIPPED
 from contextpool.models.anygraph import AnyGraph
 from contextpool.pool.batch import BatchBuilder, QueryBatch
 from contextpool.pretraining import Mixture, Pretraining
 from contextpool.provenance import facts_sha256, machine
 from contextpool.recipe import MIXTURE, Recipe
+from contextpool.stored import load
 from contextpool.train.config import MixedGraph, MixtureConfig, TrainConfig
 from contextpool.train.queries import TrainingQueries
 from contextpool.train.run_folder import RunFolder
@@ -214,12 +217,32 @@ def train(options: argparse.Namespace, settings: Settings) -> None:
     log(options, {"event": "result", **result, **figures, **told})
 
 
+def asked(options: argparse.Namespace, settings: Settings) -> dict[str, Any]:
+    """Figures of trained models whose weights are averaged; several of one lineage may be, others mean nothing."""
+    models = [load(str(run)).model for run in options.run or [SHIPPED]]
+    weights = averaged([model.state_dict() for model in models])
+    models[0].load_state_dict(weights)
+    with torch.no_grad():
+        return evaluation(models[0].eval(), options, settings)
+
+
+def averaged(checkpoints: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of each weight."""
+    names = checkpoints[0].keys()
+    return {
+        name: torch.stack([one[name].double() for one in checkpoints]).mean(dim=0).float() for name in names
+    }
+
+
 def opened(options: argparse.Namespace, training: LabPretraining) -> AbstractContextManager[RunFolder | None]:
     """The run folder, where one is wanted: a new one, or the one to go on with."""
-    if options.run is None:
+    if not options.run:
         return nullcontext()
-    if (options.run / "config.json").is_file():
-        return RunFolder.open(options.run, writing=True)
+    if len(options.run) > 1:
+        raise ConfigError("train has one --run.")
+    folder = options.run[0]
+    if (folder / "config.json").is_file():
+        return RunFolder.open(folder, writing=True)
     config = {
         "recipe": training.recipe.to_dict(),
         "seed": options.seed,
@@ -228,7 +251,7 @@ def opened(options: argparse.Namespace, training: LabPretraining) -> AbstractCon
         "graphs": training.mixture.described(),
         "settings": asdict(training.settings),
     }
-    return RunFolder.create(options.run, config)
+    return RunFolder.create(folder, config)
 
 
 def settings_of(pairs: Iterable[str]) -> Settings:
@@ -249,7 +272,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("train", "plain"))
+    parser.add_argument("what", choices=("train", "plain", "ask"))
     parser.add_argument(
         "--data", type=Path, help="holds grail/ and pool/; default: where the benchmarks are found"
     )
@@ -262,7 +285,9 @@ def main() -> int:
     parser.add_argument("--queries", type=int, default=300, help="triples asked of each graph")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, help="a file that lines are appended to")
-    parser.add_argument("--run", type=Path, help="a run folder, gone on with where there is one")
+    parser.add_argument(
+        "--run", type=Path, action="append", default=[], help="a run folder, gone on with where there is one"
+    )
     options = parser.parse_args()
     settings = settings_of(options.set)
     if options.data is None:
@@ -271,6 +296,10 @@ def main() -> int:
         )
     if options.what == "train":
         train(options, settings)
+    elif options.what == "ask":
+        log(
+            options, {"event": "asked", "runs": [run.name for run in options.run], **asked(options, settings)}
+        )
     else:
         log(options, {"event": "plain", **evaluation(walk_and_relevance, options, settings)})
     return 0

@@ -35,7 +35,7 @@ from contextpool.provenance import facts_sha256
 from contextpool.recipe import MIXTURE, Recipe
 from contextpool.train.run_folder import Results, RunFolder
 from contextpool.triples.catalog import data_folders
-from lab.anygraph import facts_of
+from lab.anygraph import averaged, facts_of
 from lab.anygraph_model import Settings
 
 FILES = ("config.json", "metrics.json", "model.safetensors", "README.md")
@@ -50,14 +50,6 @@ def read_checkpoint(path: Path) -> tuple[Recipe, dict[str, Tensor]]:
     stored = torch.load(path, weights_only=True)
     settings = Settings(**{key: stored["settings"][key] for key in asdict(Settings())})
     return Recipe(MIXTURE, AnyGraph.name, asdict(settings.model), settings.context), stored["model"]
-
-
-def averaged(checkpoints: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean of each weight."""
-    names = checkpoints[0].keys()
-    return {
-        name: torch.stack([one[name].double() for one in checkpoints]).mean(dim=0).float() for name in names
-    }
 
 
 def graph_rows(data: Path | None, figures: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -142,6 +142,10 @@ def test_a_training_tells_how_it_goes_leaves_a_run_and_its_model_is_asked(
     recipe, weights = read_checkpoint(tmp_path / "run")
     assert recipe.mixture is not None
     assert weights.keys() == AnyGraph(0, recipe.model_config(), recipe.context).state_dict().keys()
+    twice = ["--run", str(tmp_path / "run")] * 2  # the mean of a model and itself is the model
+    monkeypatch.setattr("sys.argv", ["anygraph", "ask", *words[1:], *small, *twice, "--device", "cpu"])
+    assert main() == 0
+    assert json.loads(capsys.readouterr().out)["graphs"] == lines[-1]["graphs"]
 
 
 def test_what_needs_no_training_is_asked_alike() -> None:
