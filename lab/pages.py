@@ -110,15 +110,12 @@ def grids(folder: Path) -> list[Search]:
     searches = (read_search(path) for path in sorted(folder.glob("*.jsonl")))
     found = []
     for header, lines in (search for search in searches if search is not None):
+        if header["sampler"] != "grid" or CHANGE not in header["space"]:
+            continue
         trials = [line for line in lines if line["valid_mrr"] is not None]
-        if header["sampler"] == "grid" and len(trials) == len(changes_of(header)):
+        if len(trials) == len(header["space"][CHANGE]["choices"]):
             found.append((header, trials))
     return found
-
-
-def changes_of(header: dict[str, Any]) -> list[dict[str, Any]]:
-    choices: list[dict[str, Any]] = header["space"][CHANGE]["choices"]
-    return choices
 
 
 def told(change: dict[str, Any]) -> str:
