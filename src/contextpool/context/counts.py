@@ -279,22 +279,10 @@ class CountsOf:
 
     def _lost(self, rows: Tensor, edge: Tensor) -> Tensor:
         """[B, 2, 2R] how many entities (head, tail) stop having both relations when the edge is hidden."""
-        head, tail = self._graph.edge_head[edge].long(), self._graph.edge_tail[edge].long()
-        head_loses = self.only_one[edge]  # [B] the query relation
-        tail_loses = self.only_one[self._graph.edge_inverse[edge].long()]  # [B] its inverse
-        loop = head == tail
-        nothing = torch.zeros_like(loop)
-        lost = self._lost_by(head, rows, torch.stack([head_loses, tail_loses & loop], dim=1))
-        by_tail = self._lost_by(tail, rows, torch.stack([nothing, tail_loses & ~loop], dim=1))
-        return lost + by_tail
-
-    def _lost_by(self, entity: Tensor, rows: Tensor, loses: Tensor) -> Tensor:
-        """[B, 2, 2R] for one entity a query: pairs it had minus pairs it still has."""
-        had = self.relation_sets(entity)  # [B, 2R]
-        has = had.scatter(1, rows, had.gather(1, rows) & ~loses)
-        before = had.gather(1, rows)[:, :, None] & had[:, None, :]
-        after = has.gather(1, rows)[:, :, None] & has[:, None, :]
-        return before.long() - after.long()
+        head, head_set, tail, tail_set = self.sets_without(edge)
+        at_head = _both(self.relation_sets(head), rows) - _both(head_set, rows)
+        at_tail = _both(self.relation_sets(tail), rows) - _both(tail_set, rows)
+        return at_head + torch.where((head == tail)[:, None, None], 0, at_tail)
 
     def sets_without(self, hidden_edge: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Head [B], its relation set [B, 2R], tail [B], its relation set, both without the hidden edge [B] >= 0."""
@@ -306,6 +294,11 @@ class CountsOf:
             _drop(sets, self._graph.edge_relation[first].long(), self.only_one[first])
             _drop(sets, self._graph.edge_relation[second].long(), self.only_one[second] & loop)
         return head, head_set, tail, tail_set
+
+
+def _both(sets: Tensor, rows: Tensor) -> Tensor:
+    """[B, 2, 2R] int64 whether a relation set [B, 2R] has one of the rows [B, 2] and each relation."""
+    return (sets.gather(1, rows)[:, :, None] & sets[:, None, :]).long()
 
 
 def _drop(sets: Tensor, relation: Tensor, where: Tensor) -> None:
