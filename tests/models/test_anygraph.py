@@ -252,7 +252,7 @@ def test_it_is_served_beside_a_graph_and_says_what_it_is() -> None:
             found = client.post("/predict", json={**question, "k": 3}).json()
             assert len(found["answers"]) == 3, found
         fact = {"head": "f0", "relation": "met once", "tail": "f1"}
-        assert client.post("/explain", json=fact).json()["known"]
+        assert client.get("/explain", params=fact).json()["known"]
 
 
 def test_a_new_one_is_trained_and_knows_no_relation_either(tmp_path: Path) -> None:

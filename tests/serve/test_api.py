@@ -137,13 +137,12 @@ def test_an_explanation_is_the_predictors(
 ) -> None:
     asked = {**BELARUS, "tail": "Belarusian Ruble", "paths": 3}
     expected = world_predictor.explain(new_world, **BELARUS, tail="Belarusian Ruble", paths=3).to_dict()
-    for answer in (client.get("/explain", params=asked), client.post("/explain", json=asked)):
-        body = answer.json()
-        assert body.pop("model")["name"] == "demo"
-        assert body.pop("graph") == "world"
-        assert [path["edges"] for path in body["paths"]] == [path["edges"] for path in expected["paths"]]
-        assert body["score"] == pytest.approx(expected["score"], abs=1e-4)
-        assert set(body) == set(expected)
+    body = client.get("/explain", params=asked).json()
+    assert body.pop("model")["name"] == "demo"
+    assert body.pop("graph") == "world"
+    assert [path["edges"] for path in body["paths"]] == [path["edges"] for path in expected["paths"]]
+    assert body["score"] == pytest.approx(expected["score"], abs=1e-4)
+    assert set(body) == set(expected)
     head = client.get("/explain", params={**asked, "asked": "head"}).json()
     assert head["answer"] == "Belarus"
 

@@ -48,11 +48,11 @@ def requests(text: str) -> Iterator[tuple[str, str, str | None]]:
         asked = {**plain, field: text}
         query = "&".join(f"{key}={quote(value, safe='')}" for key, value in asked.items())
         yield "GET", f"/explain?{query}", None
-        yield "POST", "/explain", json.dumps(asked)
         yield "POST", "/check", json.dumps({"claims": [asked]})
     yield "POST", "/predict", json.dumps({"head": "Belarus", "relation": "currency", "candidates": [text]})
     yield "POST", "/predict", json.dumps({"head": "Belarus", "relation": "currency", "having": [text]})
     yield "POST", "/predict/batch", json.dumps({"questions": [{"head": text, "relation": text}]})
+    yield "POST", f"/graphs?name={quote(text, safe='')}&options={quote(text, safe='')}", "a\tb\tc\n"
     yield "POST", "/admin/reload", json.dumps({"model": text})
     yield "POST", "/admin/reload", json.dumps({"graph": text})
     yield "GET", f"/pool?head=Belarus&relation=currency&focus={quote(text, safe='')}", None

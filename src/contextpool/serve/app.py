@@ -23,9 +23,18 @@ from contextpool.predict.answers import Selection
 from contextpool.serve import schemas
 from contextpool.serve.guard import Guard
 from contextpool.serve.metrics import CONTENT_TYPE
-from contextpool.serve.problems import UnknownNamesError, logger, of_error, of_http, of_validation, problem
+from contextpool.serve.problems import (
+    Item,
+    UnknownNamesError,
+    logger,
+    of_error,
+    of_http,
+    of_validation,
+    problem,
+)
 from contextpool.serve.registry import Engine, SwapUnderWayError
 from contextpool.serve.service import Service
+from contextpool.serve.uploads import UnreadableError
 from contextpool.serve.views import entity_rows, graph_row, model_row, names_in, relation_rows
 
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -42,6 +51,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 PROBLEM = {"schema": {"$ref": "#/components/schemas/ProblemAnswer"}}
 DESCRIPTION = "Answers about a knowledge graph, ranked, with probabilities and the evidence for each."
+PAGES = {"index.html": "/", "docs.html": "/docs"}
 MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -110,18 +120,8 @@ def _selection(asked: schemas.OptionsBody) -> Selection:
 
 
 @router.get("/explain", response_model=schemas.ExplainAnswer, summary="Why an answer is one")
-async def explain_one(request: Request, asked: Annotated[schemas.ExplainQuery, Query()]) -> Response:
+async def explain(request: Request, asked: Annotated[schemas.ExplainQuery, Query()]) -> Response:
     """The paths that carried it, the context, what pooling drops, the closest rival."""
-    return await _explained(request, asked)
-
-
-@router.post("/explain", response_model=schemas.ExplainAnswer, summary="Why an answer is one")
-async def explain(request: Request, asked: Annotated[schemas.ExplainBody, Body()]) -> Response:
-    """The same as GET, from a JSON body."""
-    return await _explained(request, asked)
-
-
-async def _explained(request: Request, asked: schemas.ExplainQuery) -> Response:
     service, engine = _chosen(request, asked)
     found = await service.explain(engine, asked, request.state.deadline)
     return Json({**_about(engine), **found})
@@ -164,13 +164,52 @@ async def entities(request: Request, asked: Annotated[schemas.EntitiesQuery, Que
     return Json({"graph": graph.name, "entities": rows, "more": more})
 
 
+@router.get("/examples", response_model=schemas.ExamplesAnswer, summary="Questions to begin with")
+async def examples(request: Request, asked: Annotated[schemas.RelationsQuery, Query()]) -> Response:
+    """Three that the graph has no answer to and the model probably has, or fewer."""
+    service, engine = _chosen(request, asked)
+    return Json({**_about(engine), "examples": await service.examples(engine, request.state.deadline)})
+
+
+@router.post(
+    "/graphs",
+    response_model=schemas.FileAnswer,
+    summary="Ask a file of your own",
+    responses={
+        403: ERRORS[401],
+        409: {"model": schemas.ProblemAnswer, "description": "Another graph is being read."},
+        415: {"model": schemas.ProblemAnswer, "description": "It has to be application/octet-stream."},
+    },
+)
+async def add_graph(
+    request: Request,
+    asked: Annotated[schemas.FileQuery, Query()],
+    file: Annotated[bytes, Body(media_type="application/octet-stream")],
+) -> Response:
+    """The body is the file. It is served until the server ends, or until further ones take its place."""
+    service = _service(request)
+    if not service.settings.takes_files:
+        return problem(403, "files are taken on loopback or with a token only, and not with --max-upload 0.")
+    if request.headers.get("content-type") != "application/octet-stream":  # no other site's form can send it
+        return problem(415, "Content-Type has to be application/octet-stream.")
+    pairs = (pair.partition("=") for pair in filter(None, asked.options.split("&")))
+    options = {key: value for key, _, value in pairs}
+    try:
+        return Json(await service.add_graph(asked.name, file, options))
+    except UnreadableError as error:
+        instead = () if error.remark.options is None else (error.remark.options,)
+        return problem(422, str(error), [Item("file", "file", asked.name, str(error), instead)])
+
+
 @router.get("/models", response_model=schemas.ModelsAnswer, summary="What is served")
 async def models(request: Request) -> Response:
     """Models and graphs by name; the first of each is meant where a request names none."""
-    snapshot = _service(request).snapshot
+    service = _service(request)
+    snapshot, settings = service.snapshot, service.settings
     listed = [model_row(one) for one in snapshot.models.values()]
     graphs = [graph_row(one, snapshot) for one in snapshot.graphs.values()]
-    return Json({"models": listed, "graphs": graphs})
+    most = settings.max_upload if settings.takes_files else 0
+    return Json({"models": listed, "graphs": graphs, "max_upload": most})
 
 
 @router.post(
@@ -272,7 +311,7 @@ def static_files() -> dict[str, StaticFile]:
     for file in sorted(files("contextpool.serve").joinpath("static").iterdir(), key=lambda one: one.name):
         suffix = file.name[file.name.rfind(".") :]
         if suffix in MEDIA_TYPES:
-            path = "/" if file.name == "index.html" else f"/static/{file.name}"
+            path = PAGES.get(file.name, f"/static/{file.name}")
             found[path] = StaticFile(file.read_bytes(), MEDIA_TYPES[suffix])
     return found
 

@@ -14,8 +14,10 @@ from contextpool.serve.problems import of_error, problem
 from contextpool.serve.service import Service
 from contextpool.serve.settings import bare_host
 
-OPEN_PATHS = frozenset({"/", "/health", "/ready"})
+OPEN_PATHS = frozenset({"/", "/docs", "/health", "/ready"})
 """Need no token, nor does the page's own content below /static/: none of it tells anything about a graph."""
+FILES = "/graphs"
+"""Takes a graph's file as its body."""
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -46,7 +48,11 @@ class Guard:
         self._routes = frozenset(routes)
         self._hosts = service.settings.host_names
         self._token = service.settings.token
-        self._max_body = service.settings.max_body
+        settings = service.settings
+        self._max_body, self._of_files = (
+            settings.max_body,
+            settings.max_upload if settings.takes_files else settings.max_body,
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request; whatever is raised below becomes an answer."""
@@ -58,8 +64,8 @@ class Guard:
             headers = dict(scope["headers"])  # of repeated ones the last; Host cannot be repeated
             refusal = _unreadable(scope, headers) or self._refusal(scope["path"], headers)
             if refusal is None:
-                body = await self._body(headers, receive)
-                refusal = problem(413, self._too_large(), headers=CLOSE) if body is None else None
+                body = await self._body(headers, receive, self._limit(scope["path"]))
+                refusal = self._too_large(scope["path"]) if body is None else None
             if refusal is not None:
                 await refusal(scope, receive, answering.send)
             else:
@@ -85,8 +91,8 @@ class Guard:
             told = f"Content-Encoding {shortened(encoding)}: bodies are not unpacked here; send plain JSON."
             return problem(400, told, headers=CLOSE)
         length = headers.get(b"content-length", b"0")
-        if not length.isdigit() or int(length[:20]) > self._max_body:
-            return problem(413, self._too_large(), headers=CLOSE)
+        if not length.isdigit() or int(length[:20]) > self._limit(path):
+            return self._too_large(path)
         return None
 
     def _may_ask(self, path: str, authorization: bytes) -> bool:
@@ -96,10 +102,20 @@ class Guard:
         # compared in a time that does not depend on how much of it is right
         return hmac.compare_digest(given.strip(), self._token.encode()) and kind.lower() == b"bearer"
 
-    def _too_large(self) -> str:
-        return f"the body is larger than {self._max_body:,} bytes; send fewer questions at a time."
+    def _limit(self, path: str) -> int:
+        """Bytes of a body."""
+        return self._of_files if path == FILES else self._max_body
 
-    async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
+    def _too_large(self, path: str) -> JSONResponse:
+        instead = (
+            "serve the file by its name: contextpool serve FILE."
+            if path == FILES
+            else "send fewer questions at a time."
+        )
+        told = f"the body is larger than {self._limit(path):,} bytes; {instead}"
+        return problem(413, told, headers=CLOSE)
+
+    async def _body(self, headers: Headers, receive: Receive, most: int) -> bytes | None:
         """The whole body, or None as soon as it is too large; never more than the limit is held."""
         parts, size = [], 0
         more = b"content-length" in headers or b"transfer-encoding" in headers
@@ -109,7 +125,7 @@ class Guard:
                 raise GoneError
             parts.append(message.get("body", b""))
             size += len(parts[-1])
-            if size > self._max_body:
+            if size > most:
                 return None
             more = message.get("more_body", False)
         return b"".join(parts)

@@ -10,7 +10,8 @@ import unicodedata
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from functools import cached_property
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +22,8 @@ from contextpool.interop.hub import local_folder
 from contextpool.predict import Names, Predictor
 from contextpool.predict.answers import Selection, UnknownRelations
 from contextpool.predict.names import NO_NAMES
+from contextpool.serve.examples import example_questions
+from contextpool.serve.settings import MOST_ADDED
 
 LONGEST_NAME = 100
 
@@ -153,6 +156,11 @@ class Engine:
         if model.predictor.relations is None:
             threading.Thread(target=self._calibrate, name="calibrate", daemon=True).start()
 
+    @cached_property
+    def examples(self) -> list[tuple[int, int]]:
+        """Questions (entity, relation, ?) of the graph to begin with, by id; asked for in one thread."""
+        return example_questions(self.asking)
+
     def _calibrate(self) -> None:
         """Meanwhile: what answers rest on until then is what could be asked before the first of them."""
         with contextlib.suppress(Exception):  # as it was; a question would tell what is wrong
@@ -204,6 +212,7 @@ class Registry:
     ) -> None:
         self._models, self._graphs = _by_name(models, "model"), _by_name(graphs, "graph")
         self._on_unknown: UnknownRelations = on_unknown
+        self._added: list[str] = []
         self._swapping = threading.Lock()
         self.snapshot = self._snapshot(
             {name: _load_model(source) for name, source in self._models.items()},
@@ -226,9 +235,7 @@ class Registry:
         """Load a model or a graph again, or all where neither is named. What was served stays if it cannot."""
         models: Collection[str] = _names_of(model, self._models, "model", everything=graph is None)
         graphs: Collection[str] = _names_of(graph, self._graphs, "graph", everything=model is None)
-        if not self._swapping.acquire(blocking=False):
-            raise SwapUnderWayError("another reload is under way; ask again when it has finished.")
-        try:
+        with self._swap():
             old = self.snapshot
             self.snapshot = self._snapshot(
                 {**old.models, **{name: _load_model(self._models[name]) for name in models}},
@@ -236,6 +243,28 @@ class Registry:
                 old,
             )
             return self.snapshot
+
+    def add(self, name: str, graph: Graph) -> LoadedGraph:
+        """Serve another graph, by this name or one like it; of those that were added the newest few are kept."""
+        check_name(name, "graph")
+        with self._swap():
+            old = self.snapshot
+            free = (f"{name} ({number})" if number > 1 else name for number in count(1))
+            loaded = _loaded(next(one for one in free if one not in old.graphs), graph, NO_NAMES)
+            added = [*self._added, loaded.name]
+            gone = added[:-MOST_ADDED]
+            kept = {name: one for name, one in old.graphs.items() if name not in gone}
+            self.snapshot = self._snapshot(old.models, {**kept, loaded.name: loaded}, old)
+            self._added = added[-MOST_ADDED:]
+            return loaded
+
+    @contextlib.contextmanager
+    def _swap(self) -> Iterator[None]:
+        """One at a time; a second one is refused."""
+        if not self._swapping.acquire(blocking=False):
+            raise SwapUnderWayError("another graph or model is being loaded; ask again when that is done.")
+        try:
+            yield
         finally:
             self._swapping.release()
 
@@ -255,7 +284,7 @@ class Registry:
         return Snapshot(models, graphs, engines)
 
     def _engine(self, model: LoadedModel, graph: LoadedGraph, old: Snapshot | None) -> Engine | InputError:
-        kept = None if old is None else old.engines[model.name, graph.name]
+        kept = None if old is None else old.engines.get((model.name, graph.name))
         if isinstance(kept, Engine) and kept.model is model and kept.graph is graph:
             return kept
         try:
@@ -271,8 +300,11 @@ def _load_model(source: ModelSource) -> LoadedModel:
 
 
 def _load_graph(source: GraphSource) -> LoadedGraph:
-    graph, names = source.read(), source.read_names() or NO_NAMES
-    return LoadedGraph(source.name, graph, names, Completions(graph, names))
+    return _loaded(source.name, source.read(), source.read_names() or NO_NAMES)
+
+
+def _loaded(name: str, graph: Graph, names: Names) -> LoadedGraph:
+    return LoadedGraph(name, graph, names, Completions(graph, names))
 
 
 def _chosen(name: str | None, known: Mapping[str, object], kind: str) -> str:

@@ -140,12 +140,6 @@ class ExplainQuery(Plain):
     graph: Name | None = None
 
 
-class ExplainBody(ExplainQuery):
-    """The same as JSON."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
 class ClaimBody(Strict):
     """A fact to check."""
 
@@ -193,6 +187,17 @@ class RelationsQuery(Plain):
 
     model: Name | None = None
     graph: Name | None = None
+
+
+class FileQuery(Plain):
+    """A file that is sent as the body."""
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=255)] = Field(
+        examples=["mine.tsv"], description="Its name; the end says how it is read: .tsv, .txt, .csv or .jsonl."
+    )
+    options: Annotated[str, StringConstraints(max_length=200)] = Field(
+        "", description="How to read it, as in an address: header=yes, delimiter=;, columns=0,2,1, merge=spaces."
+    )
 
 
 class ReloadBody(Strict):
@@ -362,6 +367,7 @@ class ModelRow(Shown):
     min_precision: float
     min_recall: float
     hops: int
+    pools: bool = Field(description="Whether it walks a pooled graph at all.")
     loaded_at: float
 
 
@@ -376,6 +382,28 @@ class GraphRow(Shown):
 class ModelsAnswer(Shown):
     models: list[ModelRow]
     graphs: list[GraphRow]
+    max_upload: int = Field(description="Bytes of a file that may be sent; 0 where none is taken.")
+
+
+class ExampleRow(Shown):
+    head: str
+    relation: str
+    head_name: str | None
+    relation_name: str | None
+
+
+class ExamplesAnswer(About):
+    examples: list[ExampleRow]
+
+
+class Remark(Shown):
+    message: str
+    options: str | None = Field(description="What to read the file with instead, where that is known.")
+
+
+class FileAnswer(Shown):
+    graph: GraphRow
+    remarks: list[Remark]
 
 
 class ReloadAnswer(Shown):

@@ -19,7 +19,8 @@ from contextpool.serve.metrics import Metrics
 from contextpool.serve.problems import Item, UnknownNamesError
 from contextpool.serve.registry import Engine, Registry, Snapshot
 from contextpool.serve.settings import ServeSettings
-from contextpool.serve.views import PoolQuestion, pooled_view
+from contextpool.serve.uploads import read_upload
+from contextpool.serve.views import PoolQuestion, example_rows, graph_row, pooled_view
 
 Questions = tuple[Asking, Sequence[Ids], Selection]
 Slow = Callable[[], Any]
@@ -131,6 +132,21 @@ class Service:
         UnknownNamesError.check(resolver)
         return await self._slowly(lambda: pooled_view(engine.asking, question), deadline)  # type: ignore[no-any-return]
 
+    async def examples(self, engine: Engine, deadline: float) -> list[dict[str, Any]]:
+        """A few questions to begin with."""
+        return await self._slowly(lambda: example_rows(engine), deadline)  # type: ignore[no-any-return]
+
+    async def add_graph(self, file_name: str, content: bytes, options: dict[str, str]) -> dict[str, Any]:
+        """Serve the graph in a file that was sent; nothing of it is written anywhere."""
+
+        def work() -> dict[str, Any]:
+            name, graph, remarks = read_upload(file_name, content, options)
+            added = self.registry.add(name, graph)
+            told = [{"message": one.message, "options": one.options} for one in remarks]
+            return {"graph": graph_row(added, self.snapshot), "remarks": told}
+
+        return await _beside(work)  # type: ignore[no-any-return]
+
     async def suggestions(self, error: UnknownNamesError) -> list[Item]:
         """The unknown names with their closest matches, as many as there is time for, in a queue of their own."""
         deadline = time.monotonic() + min(SECONDS_FOR_SUGGESTIONS, self.settings.deadline)
@@ -141,21 +157,8 @@ class Service:
             return error.items()
 
     async def reload(self, model: str | None, graph: str | None) -> Snapshot:
-        """Swap in what the sources hold now; not in a queue, since answers go on meanwhile.
-
-        In a thread of its own that nobody waits for at the end: a disk that does not answer must not hold it up.
-        """
-        done: Future[Snapshot] = Future()
-
-        def work() -> None:
-            with contextlib.suppress(InvalidStateError):  # whoever asked may have gone meanwhile
-                try:
-                    done.set_result(self.registry.reload(model, graph))
-                except Exception as error:
-                    done.set_exception(error)
-
-        threading.Thread(target=work, name="reload", daemon=True).start()
-        return await asyncio.wrap_future(done)
+        """Swap in what the sources hold now."""
+        return await _beside(lambda: self.registry.reload(model, graph))  # type: ignore[no-any-return]
 
     # waiting
 
@@ -174,6 +177,24 @@ class Service:
         finally:
             for one in waiting:
                 one.cancel()
+
+
+async def _beside(work: Slow) -> Any:
+    """Not in a queue, since answers go on meanwhile.
+
+    In a thread of its own that nobody waits for at the end: a disk that does not answer must not hold it up.
+    """
+    done: Future[Any] = Future()
+
+    def run() -> None:
+        with contextlib.suppress(InvalidStateError):  # whoever asked may have gone meanwhile
+            try:
+                done.set_result(work())
+            except Exception as error:
+                done.set_exception(error)
+
+    threading.Thread(target=run, name="loading", daemon=True).start()
+    return await asyncio.wrap_future(done)
 
 
 def answer_together(jobs: Sequence[Job[Questions]], batch_size: int) -> None:

@@ -23,6 +23,8 @@ MOST_FOCUS = 64
 MOST_COMPLETIONS = 100
 LONGEST_LABEL = 10_000
 """Characters."""
+MOST_ADDED = 4
+"""Graphs that came in while serving; a further one takes the place of the oldest."""
 LEAST_TOKEN = 16
 """Characters; a shorter token can be guessed."""
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -50,6 +52,8 @@ class ServeSettings:
     """From the arrival of a request to its answer; later ones are answered 504."""
     max_body: int = 2**20
     """Bytes of a request's body; more is answered 413."""
+    max_upload: int = 8 * 2**20
+    """Bytes of a file that somebody sends to be asked; 0 takes none."""
     receive_seconds: float = 5.0
     """For a whole request to arrive, from its first byte on, or from the connection on."""
     send_seconds: float = 10.0
@@ -73,6 +77,8 @@ class ServeSettings:
                 raise ConfigError(
                     f"{setting(key)} is {getattr(self, key)}; it has to lie above 0, up to 3600 seconds."
                 )
+        if self.max_upload < 0:
+            raise ConfigError(f"{setting('max_upload')} is {self.max_upload}; it has to be at least 0.")
         if not 0 <= self.drain_seconds <= 600:
             raise ConfigError(
                 f"{setting('drain_seconds')} is {self.drain_seconds}; it has to lie in 0 to 600 seconds."
@@ -102,6 +108,12 @@ class ServeSettings:
                 f"host {shortened(self.host)} can be reached from other machines, and no token is set. Set one "
                 f"({setting('token_file', 'FILE')}, or the variable CONTEXTPOOL_TOKEN), or stay on 127.0.0.1."
             )
+
+    @property
+    def takes_files(self) -> bool:
+        """Whether files may be sent: by who has the token, or by this machine alone where there is none."""
+        own_machine = is_loopback(self.host) and not self.allow_hosts
+        return self.max_upload > 0 and (self.token is not None or own_machine)
 
     @property
     def host_names(self) -> frozenset[str]:

@@ -152,6 +152,7 @@ def model_row(model: LoadedModel) -> dict[str, Any]:
         "min_precision": view.min_precision,
         "min_recall": view.min_recall,
         "hops": 3 if context is None else context.hops,
+        "pools": context is not None and bool(context.views),
         "loaded_at": model.loaded_at,
     }
 
@@ -165,6 +166,21 @@ def graph_row(graph: LoadedGraph, snapshot: Snapshot) -> dict[str, Any]:
         "facts": graph.graph.num_triples,
         "models": fitting,
     }
+
+
+def example_rows(engine: Engine) -> list[dict[str, Any]]:
+    """The examples of an engine, with names where there are some."""
+    graph, names = engine.asking.graph, engine.asking.names
+    directed = engine.asking.predictor.relations_for(graph).directed
+    return [
+        {
+            "head": graph.entities[entity],
+            "relation": directed[relation],
+            "head_name": names.name(graph.entities[entity]),
+            "relation_name": names.name(directed[relation]),
+        }
+        for entity, relation in engine.examples
+    ]
 
 
 def relation_rows(engine: Engine) -> list[dict[str, Any]]:
