@@ -7,7 +7,7 @@ number of the whole graph. A claim that the graph does not hold is asked of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -107,16 +107,29 @@ def _known_besides(
 
 
 def calibrate_on_facts(
-    model: LinkPredictor, builder: BatchBuilder, facts: Triples, batch_size: int
+    model: LinkPredictor,
+    builder: BatchBuilder,
+    facts: Triples,
+    batch_size: int,
+    progress: Callable[[int, int], None] | None = None,
 ) -> CalibrationFit:
     """A calibration without training: facts of the builder's graph, each hidden from itself, are the answers.
 
     What else the graph holds as answers to the same question is left out, as it is when a question is answered.
+    `progress` hears of questions done, of all; what it raises ends the fit.
     """
     count = 2 * len(facts)
     if count < FEWEST_QUERIES:
         reason = f"{len(facts)} facts make {count} questions; {FEWEST_QUERIES} are needed"
         return CalibrationFit(None, reason, count)
     known = KnownAnswers.of(builder.graph.as_triples())
-    scored = (one.answers for one in scored_facts(model, builder, facts.ids, known, batch_size))
-    return fit_on_answers(scored, facts, DirectedQueries.of(facts), count, len(facts), pulled=True)
+
+    def scored() -> Iterator[ScoredAnswers]:
+        done = 0
+        for one in scored_facts(model, builder, facts.ids, known, batch_size):
+            yield one.answers
+            done += len(one.hidden)
+            if progress is not None:
+                progress(done, count)
+
+    return fit_on_answers(scored(), facts, DirectedQueries.of(facts), count, len(facts), pulled=True)

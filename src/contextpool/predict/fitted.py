@@ -63,7 +63,9 @@ class Fits:
         self._best: WeakKeyDictionary[Graph, dict[str, Any]] = WeakKeyDictionary()
         self._made: Newest[Any] = Newest(16)
 
-    def calibration(self, graph: Graph, facts: int, frontier: Frontier | None = None) -> Calibration:
+    def calibration(
+        self, graph: Graph, facts: int, frontier: Frontier | None = None, progress: Progress | None = None
+    ) -> Calibration:
         """Fitted on so many facts of a prepared graph, or on more; as stored with the model, or plain, on too few.
 
         With a frontier it is that of walks with its cap, fitted on `FACTS_AT_FIRST` at the most.
@@ -76,7 +78,8 @@ class Fits:
             elif count >= FEWEST_FACTS:
                 model, builder = self._predictor.model, self._predictor.builder(graph)
                 drawn = graph.as_triples().sample(count)
-                found = calibrate_on_facts(model, builder, drawn, questions_at_once(graph)).calibration
+                size = questions_at_once(graph)
+                found = calibrate_on_facts(model, builder, drawn, size, progress).calibration
             return found or replace(self._predictor.calibration or PLAIN, facts=0)
 
         most = facts if frontier is None else min(facts, FACTS_AT_FIRST)

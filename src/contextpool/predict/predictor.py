@@ -186,7 +186,12 @@ class Predictor:
         return self.calibrate(graph, None, cap=cap)
 
     def calibrate(
-        self, graph: GraphLike, facts: int | None = FACTS_ON_DEMAND, *, cap: int | None = None
+        self,
+        graph: GraphLike,
+        facts: int | None = FACTS_ON_DEMAND,
+        *,
+        cap: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Calibration | None:
         """Fit the calibration on so many facts of the graph; it is kept, here and in the cache folder.
 
@@ -197,7 +202,7 @@ class Predictor:
         prepared, _ = self.prepared(graph)
         frontier = self.frontier(prepared, cap)
         count = facts_at_first(prepared, frontier) if facts is None else facts
-        return self.fits.calibration(prepared, count, frontier)
+        return self.fits.calibration(prepared, count, frontier, progress)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -8,27 +8,32 @@ import numpy as np
 
 from contextpool.context.pairs import likely_pairs
 from contextpool.graph.mapped import MappedGraph
-from contextpool.predict.answers import Selection
+from contextpool.predict.answers import BET, Selection
 from contextpool.predict.asking import Asking
 
 EXAMPLES = 3
-TRIED = 24
+TRIED = 48
 """Questions that are asked to find them."""
-OF_A_RELATION = 4
+OF_A_RELATION = 8
 Asked = tuple[int, int]
 
 
 def example_questions(asking: Asking) -> list[Asked]:
-    """(entity, relation): those that the graph lacks an answer to and the model is surest of, each of another relation.
+    """(entity, relation), each of another relation: what the graph lacks and the model would bet on.
 
-    Where there are too few of them, questions that the graph answers itself. A mapped graph is not searched.
+    Of entities with many facts first, which people know. Where there are too few such questions, those that the model is
+    surest of, then those that the graph answers itself. A mapped graph is not searched.
     """
     likely = [] if isinstance(asking.graph, MappedGraph) else list(_unanswered(asking))
     choice = asking.choose(Selection(k=1))
     found = asking.answer([((entity, relation, -1), choice) for entity, relation in likely])
     chance = [(answers[0].probability or 0.0) if answers else 0.0 for answers in found]
-    surest = [likely[place] for place in np.argsort([-one for one in chance], kind="stable").tolist()]
-    return list(_of_different_relations([*surest, *_of_facts(asking)]))
+    facts = np.diff(asking.graph.row_start.cpu().numpy())
+    best = sorted(
+        zip(chance, likely, strict=True),
+        key=lambda one: (one[0] < BET, -int(facts[one[1][0]]) if one[0] >= BET else 0, -one[0]),
+    )
+    return list(_of_different_relations([*(asked for _, asked in best), *_of_facts(asking)]))
 
 
 def _unanswered(asking: Asking) -> Iterator[Asked]:

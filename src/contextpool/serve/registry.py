@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import re
 import threading
 import time
 import unicodedata
+import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +28,8 @@ from contextpool.serve.examples import example_questions
 from contextpool.serve.settings import MOST_ADDED
 
 LONGEST_NAME = 100
+SECONDS_TO_END = 10.0
+"""For a calibration that is under way, at the end of the process."""
 
 
 def check_name(name: str, kind: str) -> None:
@@ -145,6 +149,31 @@ class LoadedGraph:
     completions: Completions
 
 
+class _Beside:
+    """Work beside the answers, which ends with the process: compiled code that runs on at its end would abort it."""
+
+    def __init__(self) -> None:
+        self._ending, self._threads = threading.Event(), weakref.WeakSet[threading.Thread]()
+        atexit.register(self._end)
+
+    def start(self, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work, name="calibrate", daemon=True)
+        self._threads.add(thread)
+        thread.start()
+
+    def go_on(self, *_: int) -> None:
+        if self._ending.is_set():
+            raise InterruptedError
+
+    def _end(self) -> None:
+        self._ending.set()
+        for thread in list(self._threads):
+            thread.join(SECONDS_TO_END)
+
+
+_beside = _Beside()
+
+
 class Engine:
     """A model made ready for a graph; never changes, so a request that holds one is answered by it alone."""
 
@@ -154,7 +183,7 @@ class Engine:
         self.asking = model.predictor.asking(prepared, graph.names)
         self._warm_up()
         if model.predictor.relations is None:
-            threading.Thread(target=self._calibrate, name="calibrate", daemon=True).start()
+            _beside.start(self._calibrate)
 
     @cached_property
     def examples(self) -> list[tuple[int, int]]:
@@ -164,7 +193,7 @@ class Engine:
     def _calibrate(self) -> None:
         """Meanwhile: what answers rest on until then is what could be asked before the first of them."""
         with contextlib.suppress(Exception):  # as it was; a question would tell what is wrong
-            self.model.predictor.calibrate(self.asking.graph)
+            self.model.predictor.calibrate(self.asking.graph, progress=_beside.go_on)
 
     def _warm_up(self) -> None:
         """Answer one question, so that the first request finds everything counted and compiled."""

@@ -193,10 +193,12 @@ class FileQuery(Plain):
     """A file that is sent as the body."""
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=255)] = Field(
-        examples=["mine.tsv"], description="Its name; the end says how it is read: .tsv, .txt, .csv or .jsonl."
+        examples=["mine.tsv"],
+        description="Its name; the end says how it is read: .tsv, .txt, .csv or .jsonl.",
     )
     options: Annotated[str, StringConstraints(max_length=200)] = Field(
-        "", description="How to read it, as in an address: header=yes, delimiter=;, columns=0,2,1, merge=spaces."
+        "",
+        description="How to read it, as in an address: header=yes, delimiter=;, columns=0,2,1, merge=spaces.",
     )
 
 

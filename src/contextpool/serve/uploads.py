@@ -62,12 +62,18 @@ def read_upload(
         except DataError as error:
             raise UnreadableError(_remark(str(error), place, name)) from None
         doubts = [str(one.message) for one in told_of if issubclass(one.category, DataWarning)]
-        return path.stem[:LONGEST_NAME].strip() or "graph", graph, [_remark(one, place, name) for one in doubts]
+        return (
+            path.stem[:LONGEST_NAME].strip() or "graph",
+            graph,
+            [_remark(one, place, name) for one in doubts],
+        )
 
 
 def _remark(message: str, place: str, name: str) -> Remark:
     """The message with the file's own name, and apart from it what to read the file with."""
-    found = re.search(rf"[.;,]? (?:if [^,;:.]*, )?type '?{re.escape(place)}\?([^']*)'?", message, re.IGNORECASE)
+    found = re.search(
+        rf"[.;,]? (?:if [^,;:.]*, )?type '?{re.escape(place)}\?([^']*)'?", message, re.IGNORECASE
+    )
     if found is None:
         return Remark(message.replace(place, name), None)
     pairs = [pair for pair in found[1].split("&") if not pair.startswith("format=")]

@@ -33,13 +33,13 @@ async function problemOf(response) {
   }
 }
 
-export async function get(path, parameters = {}, signal = undefined) {
+async function send(path, parameters, options) {
   for (;;) {
     const token = sessionStorage.getItem(KEY);
-    const headers = token ? { Authorization: `Bearer ${token}` } : {};
+    const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
     let response;
     try {
-      response = await fetch(address(path, parameters), { headers, signal });
+      response = await fetch(address(path, parameters), { ...options, headers });
     } catch (error) {
       if (error.name === "AbortError") throw error;
       throw new Problem(0, { message: "The server cannot be reached." });
@@ -53,13 +53,24 @@ export async function get(path, parameters = {}, signal = undefined) {
   }
 }
 
+export const get = (path, parameters = {}, signal = undefined) => send(path, parameters, { signal });
+
+// What is left out of a body is null or empty.
+export function post(path, content, signal = undefined) {
+  const given = Object.fromEntries(Object.entries(content).filter(([, value]) => value !== null && value !== ""));
+  return send(path, {}, { method: "POST", body: JSON.stringify(given), headers: { "Content-Type": "application/json" }, signal });
+}
+
+export const sendFile = (path, parameters, file) =>
+  send(path, parameters, { method: "POST", body: file, headers: { "Content-Type": "application/octet-stream" } });
+
 // Only the newest call of a kind counts: an earlier one is given up.
-export function newest() {
+export function newest(ask = get) {
   let controller = null;
   return async (path, parameters) => {
     controller?.abort();
     controller = new AbortController();
-    return get(path, parameters, controller.signal);
+    return ask(path, parameters, controller.signal);
   };
 }
 

@@ -1,41 +1,47 @@
-// The picture itself: drawn once for an answer, then only coloured anew as thresholds move.
+// The picture of an explanation: a lane for every path, from the entity asked about to the answer, and below them other
+// facts of that entity, a row for each relation. Lines run along lanes and down both sides, names stand above lanes and
+// relations below them, each cut to its room: so no line ever runs through a name. Thresholds only colour it anew.
 
-import { bare, isInverse, replace, svg } from "./dom.js";
-import { arranged, pictureOf } from "./layout.js";
+import { bare, inverseOf, isInverse, replace, svg } from "./dom.js";
 
-const NARROW = 560; // pixels
+const SIDE = 16, TOP = 62, LANE = 48, ROW = 22, BEND = 9, NAMES = 18;
+const ROWS = 12; // relations of the entity that are shown
+const factKey = ({ head, relation, tail }) => JSON.stringify([head, relation, tail]);
+
+// A walked edge as the fact behind it.
+const factOf = ([from, relation, to]) =>
+  isInverse(relation) ? { head: to, relation: inverseOf(relation), tail: from } : { head: from, relation, tail: to };
 
 export class Drawing {
   constructor(box) {
     this.box = box;
   }
 
-  // why: an explanation; view: a pooled graph with the facts around it
-  draw(why, view, shown) {
-    const given = why.asked === "tail" ? why.head : why.tail;
-    Object.assign(this, { why, view, shown, given });
-    const width = Math.max(300, Math.floor(this.box.clientWidth));
-    const narrow = width < NARROW;
-    this.width = width;
-    this.picture = pictureOf(given, why.answer, why.paths, view.facts);
-    const relevance = new Map(view.context.map((row) => [row.relation, row.precision]));
-    const size = arranged(this.picture, given, why.answer, relevance, width, narrow);
-    this.columnWidth = (width - 52) / Math.max(1, size.columns - 1);
-    const root = svg("svg", { viewBox: `0 0 ${size.width} ${size.height}`, width: size.width, height: size.height,
-      role: "img", "aria-label": this.summary(), class: narrow ? "narrow" : "wide" });
-    const lines = svg("g"), labels = svg("g"), dots = svg("g");
-    this.taken = [];
-    for (const edge of this.picture.edges) this.addEdge(edge, lines);
-    for (const node of this.picture.nodes.values()) this.addNode(node, dots);
-    this.addGroups(labels);
-    this.addPathLabels(labels);
-    root.append(lines, labels, dots);
-    replace(this.box, root);
+  // why: an explanation; view: a pooled graph with the facts around it; pools: whether the model walks that graph
+  draw(why, view, pools, shown) {
+    Object.assign(this, { why, view, pools, shown, given: why.asked === "tail" ? why.head : why.tail, parts: [] });
+    this.width = Math.max(280, Math.floor(this.box.clientWidth));
+    const groups = this.around();
+    const lanes = why.paths.map((path, place) => ({ ...path, y: TOP + place * LANE }));
+    const end = TOP + Math.max(1, lanes.length) * LANE - (lanes.length ? 4 : 20);
+    const height = end + groups.length * ROW + (groups.length ? 12 : 0);
+    const middle = lanes.length ? (lanes[0].y + lanes.at(-1).y) / 2 : TOP;
+    this.left = { x: SIDE, y: middle };
+    this.right = { x: this.width - SIDE, y: middle };
+    const root = svg("svg", { viewBox: `0 0 ${this.width} ${height}`, width: this.width, height, role: "img", "aria-label": this.summary() });
+    this.layers = { lines: svg("g"), texts: svg("g"), dots: svg("g") };
+    root.append(...Object.values(this.layers));
+    replace(this.box, root); // texts are measured from here on
+    const half = this.width / 2 - 12;
+    this.node(this.given, this.left, 7, { x: 4, y: NAMES, anchor: "start", room: half, kind: "given on-path" });
+    this.node(why.answer, this.right, 7, { x: this.width - 4, y: NAMES, anchor: "end", room: half, kind: "answer on-path" });
+    for (const lane of lanes) this.lane(lane);
+    groups.forEach((group, place) => this.group(group, end + 14 + place * ROW));
     this.colour(view);
   }
 
   redraw() {
-    if (this.why) this.draw(this.why, this.view, this.shown);
+    if (this.why) this.draw(this.why, this.view, this.pools, this.shown);
   }
 
   summary() {
@@ -43,139 +49,102 @@ export class Drawing {
     return `${count} paths lead from ${this.shown(this.given)} to ${this.shown(this.why.answer)}; they are listed below.`;
   }
 
-  addEdge(edge, lines) {
-    const { nodes } = this.picture;
-    const [from, to] = ordered(nodes.get(edge.head), nodes.get(edge.tail));
-    edge.line = svg("path", { d: curve(from, to), class: "edge", "stroke-width": edge.weight ? 1.5 + 4 * edge.weight : 1 },
-      svg("title", {}, `${this.shown(edge.head)} — ${this.shown(edge.relation)} → ${this.shown(edge.tail)}`));
-    lines.append(edge.line);
-  }
-
-  // One label for all relations by which paths lead from one entity to the next; below the line, names stand above.
-  addPathLabels(labels) {
-    const { nodes } = this.picture;
-    const pairs = new Map();
-    for (const edge of this.picture.edges.filter((one) => one.weight)) {
-      const [from, to] = ordered(nodes.get(edge.head), nodes.get(edge.tail));
-      if (from.column === 0 && to.column === 1) continue; // told beside the neighbour
-      const key = JSON.stringify([from.entity, to.entity]);
-      const pair = pairs.get(key) ?? { from, to, names: new Map(), weight: 0 };
-      pair.weight += edge.weight;
-      const name = this.shown(edge.relation), isOnwards = edge.head === from.entity;
-      pair.names.set(name, [...(pair.names.get(name) ?? []), isOnwards]);
-      pairs.set(key, pair);
+  // Other facts of the entity by relation, the most relevant first.
+  around() {
+    const walked = new Set(this.why.paths.flatMap((path) => path.edges.map((edge) => factKey(factOf(edge)))));
+    const relevance = new Map(this.view.context.map((row) => [row.relation, row.precision]));
+    const groups = new Map();
+    for (const fact of this.view.facts) {
+      if ((fact.head !== this.given && fact.tail !== this.given) || walked.has(factKey(fact))) continue;
+      const relation = fact.head === this.given ? fact.relation : inverseOf(fact.relation);
+      const group = groups.get(relation) ?? { relation, facts: [] };
+      group.facts.push({ key: factKey(fact), entity: fact.head === this.given ? fact.tail : fact.head });
+      groups.set(relation, group);
     }
-    const heaviest = [...pairs.values()].sort((one, other) => other.weight - one.weight);
-    labels.append(...heaviest.map((pair) => this.pathLabel(pair)).filter((label) => label !== null));
+    const rank = ({ relation }) => relevance.get(relation) ?? 0;
+    return [...groups.values()].sort((one, other) => rank(other) - rank(one) || (one.relation < other.relation ? -1 : 1)).slice(0, ROWS);
   }
 
-  // Where no other text stands; nowhere if there is no such place: the list below tells all paths anyway.
-  pathLabel({ from, to, names }) {
-    const told = [...names].map(([name, ways]) => (ways.includes(true) ? (ways.includes(false) ? `← ${name} →` : `${name} →`) : `← ${name}`));
-    const text = this.cut(told.join(", "), this.columnWidth * 0.95, 6);
-    const anchor = from.column === to.column ? "end" : "middle";
-    const place = spots(from, to, to.entity === this.why.answer).find((spot) => this.isFree(spot.x, spot.y, text, anchor));
-    if (!place) return null;
-    return this.text(place.x, place.y, text, anchor, "relation on-path");
+  lane({ edges, weight, y }) {
+    const step = (this.right.x - this.left.x) / edges.length;
+    const at = (place) => this.left.x + place * step;
+    edges.forEach((edge, place) => {
+      const start = place === 0 ? corner(this.left, y, at(0) + BEND) : `M ${at(place)} ${y}`;
+      const isLast = place === edges.length - 1;
+      const end = isLast ? `H ${at(place + 1) - BEND} ${cornerTo(this.right, y)}` : `H ${at(place + 1)}`;
+      const fact = factOf(edge);
+      this.line(`${start} ${end}`, [factKey(fact)], "on-path", 1.5 + 4 * Math.max(0, weight),
+        `${this.shown(fact.head)} — ${this.shown(fact.relation)} → ${this.shown(fact.tail)}`);
+      this.text(this.told(edge[1]), { x: at(place) + step / 2, y: y + 16, anchor: "middle", room: step - 2 * BEND, kind: "relation on-path" });
+      if (!isLast) this.node(edge[2], { x: at(place + 1), y }, 5, { x: at(place + 1), y: y - 10, anchor: "middle", room: step - 8, kind: "on-path" });
+    });
   }
 
-  // Text, remembered so that no other is written over it.
-  text(x, y, text, anchor, kind = null, size = 6) {
-    this.taken.push(box(x, y, text, anchor, size));
-    return svg("text", { x, y, "text-anchor": anchor, class: kind }, text);
-  }
-
-  isFree(x, y, text, anchor) {
-    const own = box(x, y, text, anchor, 6);
-    return own.left > 0 && own.right < this.width && !this.taken.some((other) => own.left < other.right && other.left < own.right
-      && own.top < other.bottom && other.top < own.bottom);
-  }
-
-  // One label for all neighbours by the same relation, left of the first of them.
-  addGroups(labels) {
-    const column = [...this.picture.nodes.values()].filter((node) => node.column === 1 && node.group);
-    column.sort((one, other) => one.y - other.y);
-    let before = null;
-    this.groups = [];
-    for (const node of column) {
-      if (node.group === before) continue;
-      before = node.group;
-      const name = this.cut(this.shown(bare(node.group)), this.columnWidth - 34, 6);
-      const label = this.text(node.x - 9, node.y + 3.5, isInverse(node.group) ? `← ${name}` : `${name} →`, "end", "relation");
-      this.groups.push({ label, group: node.group, node });
-      labels.append(label);
+  // A relation of the entity, and as many of those it leads to as have room.
+  group({ relation, facts }, y) {
+    this.line(`M ${this.left.x} ${this.left.y} V ${y - BEND} q 0 ${BEND} ${BEND} ${BEND} h 4`, facts.map(({ key }) => key), "", 1);
+    let x = this.left.x + BEND + 10;
+    x += this.text(this.told(relation), { x, y: y + 3.5, anchor: "start", room: this.width * 0.4, kind: "relation" }) + 12;
+    for (const [place, { entity, key }] of facts.entries()) {
+      const left = facts.length - place, room = this.width - x - (left > 1 ? 62 : 14);
+      if (room < 60) {
+        this.text(`and ${left} more`, { x, y: y + 3.5, anchor: "start", room: this.width - x, kind: "relation" });
+        break;
+      }
+      x += this.node(entity, { x, y }, 3.5, { x: x + 8, y: y + 3.5, anchor: "start", room: Math.min(room, 170), kind: "" }, key) + 22;
     }
   }
 
-  addNode(node, dots) {
-    const isGiven = node.entity === this.given, isAnswer = node.entity === this.why.answer;
-    const isEnd = isGiven || isAnswer;
-    const radius = isEnd ? 7 : node.onPath ? 5 : 3.5;
-    const text = this.cut(this.shown(node.entity), isEnd ? this.width / 2 - 20 : this.columnWidth - 22, isEnd ? 7.8 : 6.2);
-    const x = isGiven ? node.x - 10 : isAnswer ? node.x + 10 : node.x + radius + 4;
-    const y = isEnd ? 16 : node.onPath ? node.y - 6 : node.y + 3.5; // both ends have their names on top
-    node.mark = svg("g", { class: "node" },
-      svg("circle", { cx: node.x, cy: node.y, r: radius }),
-      this.text(x, y, text, isAnswer && !isGiven ? "end" : "start", null, isEnd ? 7.8 : 6.2),
-      svg("title", {}, this.shown(node.entity)));
-    if (isGiven) node.mark.classList.add("given");
-    if (isAnswer) node.mark.classList.add("answer");
-    if (node.onPath) node.mark.classList.add("on-path");
-    dots.append(node.mark);
+  told(relation) {
+    const name = this.shown(bare(relation));
+    return isInverse(relation) ? `← ${name}` : `${name} →`;
   }
 
-  // Which edges and entities the pooled graph holds.
+  line(d, keys, kind, width, title = "") {
+    const mark = svg("path", { d, class: `edge ${kind}`, "stroke-width": width }, title ? svg("title", {}, title) : null);
+    this.layers.lines.append(mark);
+    this.parts.push({ mark, keys });
+  }
+
+  // A dot with its name; returns how wide the name is.
+  node(entity, { x, y }, radius, name, key = null) {
+    const mark = svg("g", { class: `node ${name.kind}` }, svg("circle", { cx: x, cy: y, r: radius }), svg("title", {}, this.shown(entity)));
+    this.layers.dots.append(mark);
+    if (key !== null) this.parts.push({ mark, keys: [key] });
+    return this.text(this.shown(entity), { ...name, kind: null }, mark);
+  }
+
+  // Written into its room, cut where it is longer; returns its width.
+  text(text, { x, y, anchor, room, kind }, parent = this.layers.texts) {
+    const mark = svg("text", { x, y, "text-anchor": anchor, class: kind }, text);
+    parent.append(mark);
+    for (let kept = text.length; mark.getComputedTextLength() > room && kept > 1;) {
+      kept = Math.min(kept - 1, Math.floor((kept * room) / mark.getComputedTextLength()));
+      mark.textContent = `${text.slice(0, Math.max(1, kept))}…`;
+    }
+    return mark.getComputedTextLength();
+  }
+
+  // Which facts the pooled graph holds; nothing where the model does not pool.
   colour(view) {
     this.view = view;
-    const hops = new Map(view.facts.map((fact) => [JSON.stringify([fact.head, fact.relation, fact.tail]), fact.hop]));
-    const kept = new Set([this.given]);
-    for (const edge of this.picture.edges) {
-      const isKept = (hops.get(edge.key) ?? null) !== null;
-      edge.line.setAttribute("class", `edge ${edge.weight ? "on-path" : ""} ${isKept ? "kept" : "dropped"}`);
-      if (isKept) kept.add(edge.head).add(edge.tail);
-    }
-    for (const node of this.picture.nodes.values()) {
-      node.mark.classList.toggle("dropped", !kept.has(node.entity));
-      node.mark.classList.toggle("kept", kept.has(node.entity));
-    }
-    for (const { label, node } of this.groups) {
-      label.classList.toggle("dropped", !kept.has(node.entity));
-      label.classList.toggle("on-path", node.onPath);
+    const kept = new Set(view.facts.filter((fact) => fact.hop !== null).map(factKey));
+    for (const { mark, keys } of this.parts) {
+      mark.classList.toggle("dropped", this.pools && !keys.some((key) => kept.has(key)));
     }
   }
-
-  cut(text, room, each) {
-    const most = Math.max(4, Math.floor(room / each));
-    return text.length <= most ? text : `${text.slice(0, most - 1)}…`;
-  }
 }
 
-function curve(from, to) {
-  if (from === to) return `M ${from.x} ${from.y} c 14 -18 26 10 0 0`;
-  if (from.column === to.column) {
-    const bend = Math.min(46, 12 + Math.abs(to.y - from.y) / 3);
-    return `M ${from.x} ${from.y} C ${from.x - bend} ${from.y}, ${to.x - bend} ${to.y}, ${to.x} ${to.y}`;
-  }
-  const middle = (from.x + to.x) / 2;
-  return `M ${from.x} ${from.y} C ${middle} ${from.y}, ${middle} ${to.y}, ${to.x} ${to.y}`;
+// From an end down or up its side, and round into a lane.
+function corner(from, y, x) {
+  if (Math.abs(from.y - y) < BEND) return `M ${from.x} ${y}`;
+  const way = Math.sign(y - from.y) * BEND;
+  return `M ${from.x} ${from.y} V ${y - way} Q ${from.x} ${y} ${x} ${y}`;
 }
 
-// Where a label of a line may stand, the best first: below the line, where it is farthest from others.
-function spots(from, to, converges) {
-  if (from.column === to.column) return [0.5, 0.3, 0.7].map((share) => ({ x: from.x - 22, y: from.y + (to.y - from.y) * share + 4 }));
-  const shares = converges ? [0.42, 0.34, 0.5, 0.6, 0.7] : from.y === to.y ? [0.5, 0.6, 0.4, 0.7] : [0.62, 0.5, 0.72, 0.4, 0.8];
-  return [12, -5, 20].flatMap((below) => shares.map((share) => ({
-    x: from.x + (to.x - from.x) * share,
-    y: from.y + (to.y - from.y) * share * share * (3 - 2 * share) + below, // near enough to the curve
-  })));
+// Out of a lane to an end.
+function cornerTo(to, y) {
+  if (Math.abs(to.y - y) < BEND) return `H ${to.x}`;
+  const way = Math.sign(to.y - y) * BEND;
+  return `Q ${to.x} ${y} ${to.x} ${y + way} V ${to.y}`;
 }
-
-// What a text covers, by the usual width of a letter.
-function box(x, y, text, anchor, each) {
-  const width = text.length * each;
-  const left = anchor === "end" ? x - width : anchor === "middle" ? x - width / 2 : x;
-  return { left, right: left + width, top: y - 9, bottom: y + 3 };
-}
-
-// From left to right, else from top to bottom.
-const ordered = (one, other) => (one.column < other.column || (one.column === other.column && one.y <= other.y) ? [one, other] : [other, one]);

@@ -1,4 +1,4 @@
-// The evidence for one answer: picture, sliders, paths, context, JSON.
+// The evidence for one fact: picture, sliders where the model pools, paths, context, JSON.
 
 import { newest, wasAborted } from "./api.js";
 import { bare, byId, count, el, isInverse, percent, replace } from "./dom.js";
@@ -20,7 +20,7 @@ export class Evidence {
     byId("copy").addEventListener("click", () => this.copy());
     let width = 0;
     new ResizeObserver(([entry]) => {
-      if (Math.abs(entry.contentRect.width - width) > 4) this.drawing.redraw();
+      if (Math.abs(entry.contentRect.width - width) > 4 && !byId("evidence").hidden) this.drawing.redraw();
       width = entry.contentRect.width;
     }).observe(byId("picture"));
   }
@@ -30,10 +30,10 @@ export class Evidence {
     this.why = null;
   }
 
-  // asked: {head, relation, model, graph}; own: the model's thresholds and hops
-  async show(asked, answer, own) {
-    Object.assign(this, { asked, own });
-    const why = await explainNewest("/explain", { ...asked, tail: answer, paths: PATHS });
+  // where: {model, graph}; fact: {head, relation, tail}; own: the model's thresholds and hops, and whether it pools
+  async show(where, fact, own) {
+    Object.assign(this, { where, fact, own });
+    const why = await explainNewest("/explain", { ...where, ...fact, paths: PATHS });
     this.why = why;
     this.names = new Map(Object.entries(why.names));
     this.focus = [...new Set(why.paths.flatMap((path) => path.edges.flatMap(([from, , to]) => [from, to])))]
@@ -42,8 +42,9 @@ export class Evidence {
     const view = await this.pool();
     for (const [label, name] of Object.entries(view.names)) this.names.set(label, name);
     byId("evidence").hidden = false;
+    byId("evidence").classList.toggle("pools", own.pools);
     this.tell();
-    this.drawing.draw(why, view, (label) => this.shown(label));
+    this.drawing.draw(why, view, own.pools, (label) => this.shown(label));
     this.tellPooled(view);
   }
 
@@ -63,7 +64,7 @@ export class Evidence {
   }
 
   pool() {
-    return poolNewest("/pool", { ...this.asked, tail: this.why.answer, focus: this.focus, hops: this.own.hops,
+    return poolNewest("/pool", { ...this.where, ...this.fact, focus: this.focus, hops: this.own.hops,
       min_precision: byId("min-precision").value, min_recall: byId("min-recall").value });
   }
 
@@ -87,7 +88,7 @@ export class Evidence {
       + `for (${this.shown(why.head)}, ${this.shown(why.relation)}, ?)${known}`;
     const paths = why.paths.map((path) => el("li", {}, el("span", { class: "weight" }, `${Math.round(100 * path.weight)} %`),
       el("span", { class: "walk" }, ...this.walk(path))));
-    replace(byId("paths"), ...(paths.length ? paths : [el("li", { class: "muted" }, "no path within the model's reach leads there")]));
+    replace(byId("paths"), ...(paths.length ? paths : [el("li", { class: "none muted" }, "no path within the model's reach leads there")]));
     byId("rival").textContent = this.rival();
     byId("json").textContent = JSON.stringify(why, null, 2);
   }
@@ -112,9 +113,10 @@ export class Evidence {
   tellPooled(view) {
     replace(byId("counts"), ...view.hops.flatMap(({ hop, kept, reached }) => [
       el("span", { class: "hop" }, `hop ${hop}: `, el("strong", {}, count(kept)), ` of ${count(reached)} edges`)]));
-    const rows = view.context.map((row) => el("tr", { class: row.kept ? "kept" : "dropped" },
+    const { pools } = this.own;
+    const rows = view.context.filter((row) => row.relation !== this.fact.relation).map((row) => el("tr", { class: pools && !row.kept ? "dropped" : "kept" },
       el("th", { scope: "row" }, this.shown(row.relation)), measure(row.precision), measure(row.recall),
-      el("td", {}, row.facts || ""), el("td", {}, row.kept ? "yes" : row.relation === this.asked.relation ? "itself" : "")));
+      el("td", {}, row.facts || ""), el("td", { class: "of-pooling" }, row.kept ? "yes" : "")));
     replace(byId("context").tBodies[0], ...rows);
   }
 
@@ -136,4 +138,3 @@ function measure(share) {
   bar.firstChild.style.width = `${100 * share}%`;
   return el("td", { class: "measure" }, bar, el("span", {}, share.toFixed(2)));
 }
-
