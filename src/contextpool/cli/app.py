@@ -20,11 +20,12 @@ from contextpool.cli import (
     serve,
     train,
 )
-from contextpool.cli.inputs import GraphFirst, reads_graph, typed_before
+from contextpool.cli.inputs import GraphFirst, VerbFirst, reads_graph, typed_before
 from contextpool.errors import ConfigError
 
 app = typer.Typer(
     name="contextpool",
+    cls=VerbFirst,
     help="Link prediction on knowledge graphs your model has never seen, with the evidence for every answer.",
     no_args_is_help=True,
     add_completion=False,

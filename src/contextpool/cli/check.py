@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -80,7 +80,7 @@ def check(
             f"--output {output}: a table is written as {', '.join(KINDS)}, by the end of its name."
         )
     predictor = chosen_model(run, device)
-    loaded = load_graph(graph, part="inference")
+    loaded, names = load_graph(graph, part="inference"), loaded_names(labels)
     shown = top if top is not None else (SHOWN if claims is None and output is None else None)
     with count_bar("checking") as update:
         found = predictor.check(
@@ -88,7 +88,7 @@ def check(
             claims,
             top=shown,
             evidence=min(100, shown or 100) if evidence is None else evidence,
-            names=loaded_names(labels),
+            names=names,
             on_unknown=on_unknown,
             progress=lambda stage, done, total: update(done, total, stage),
         )
@@ -105,7 +105,7 @@ def check(
             }
         )
     elif output is None:
-        _print(found)
+        _print(found, names.shown if names is not None else str)
 
 
 def _claims(
@@ -135,20 +135,21 @@ def _read(file: str) -> Iterator[Triple]:
 
 
 def _tell(found: Verdicts, own: bool) -> None:
-    what = "facts of the graph, each hidden from itself" if own else "facts"
+    what = "facts of the graph, each hidden from itself" if own else "facts" if found.checked > 1 else "fact"
     rests = f"{found.fitted_on:,} facts of this graph" if found.fitted_on else "no facts of this graph"
-    note(f"checked {found.checked:,} {what}; probabilities rest on {rests}")
+    against = "against the same with one end swapped; probabilities rest on"
+    note(f"checked {found.checked:,} {what} {against} {rests}")
 
 
-def _print(found: Verdicts) -> None:
+def _print(found: Verdicts, named: Callable[[str], str]) -> None:
     from contextpool.predict.answers import percent
 
     rows = [
         (
             number,
-            one.head,
-            one.relation,
-            one.tail,
+            named(one.head),
+            named(one.relation),
+            named(one.tail),
             percent(one.probability),
             _rank(one.tail_rank),
             _rank(one.head_rank),

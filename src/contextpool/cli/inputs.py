@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from contextpool.cli.output import note
 from contextpool.errors import ConfigError, DataError, shortened
@@ -123,6 +123,8 @@ def typed_before(ctx: Any, command: Any) -> ConfigError:
 
 def _typed_now(verb: str, command: Any, args: Sequence[str], old: str | None = None) -> str:
     runs, graphs, options = _sorted_out(command, args)
+    if old is None and not runs and len(graphs) > 1 and _is_graph(graphs[0]):
+        return _question_typed(verb, command, graphs, options)
     if not runs and len(graphs) > 1 and not _takes_several(command):
         runs, graphs = graphs[:1], graphs[1:]
     runs = [word for run in runs for word in ("--run", run)]
@@ -130,6 +132,36 @@ def _typed_now(verb: str, command: Any, args: Sequence[str], old: str | None = N
     now = shlex.join(["contextpool", verb, *graph, *runs, *options])
     gone = f"`{old}` is now `{verb}`, and the" if old else "the"
     return f"{gone} graph comes first; a run is named with --run. Type: {now}"
+
+
+def _question_typed(verb: str, command: Any, words: Sequence[str], options: Sequence[str]) -> str:
+    """For who types a question without its options."""
+    names = [one for one in ("--head", "--relation", "--tail") if any(one in known.opts for known in command.params)]
+    told = [part for pair in zip(names, words[1:], strict=False) for part in pair]
+    left = words[1 + len(names) :]
+    now = shlex.join(["contextpool", verb, words[0], *told, *options])
+    if left or not names:
+        return f"{verb} takes one graph, and {words[1]!r} is one word more than that. See contextpool {verb} --help"
+    return f"after the graph come options. Type: {now}"
+
+
+def _is_graph(text: str) -> bool:
+    from contextpool.triples.catalog import is_named
+    from contextpool.triples.sources.address import find_address, is_folder
+
+    address = find_address(text)
+    return (address is not None and address.is_there) or is_folder(text) or is_named(text)
+
+
+class VerbFirst(TyperGroup):
+    """The command line; who names the graph before the verb is told what to type."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """As it is, but for the two in the wrong order."""
+        if len(args) > 1 and args[0] not in self.commands and args[1] in self.commands:
+            now = shlex.join(["contextpool", args[1], args[0], *args[2:]])
+            raise ConfigError(f"the verb comes first. Type: {now}")
+        return super().resolve_command(ctx, args)
 
 
 def _sorted_out(command: Any, args: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
@@ -200,12 +232,12 @@ def tell_calibration(predictor: Predictor, graph: Graph, cap: int | None = None)
         note("no probabilities: the run has no calibration, which is fitted on 50 held-out questions or more")
     calibration = None if predictor.relations is not None else predictor.calibration_for(graph, cap=cap)
     if calibration is not None and calibration.facts is not None:
-        few = "no facts of this graph, which has too few, or too many to ask some before every answer"
-        told = (
-            f"{calibration.facts:,} facts of this graph, each hidden from itself"
-            if calibration.facts
-            else few
-        )
+        from contextpool.predict.fitted import FEWEST_FACTS
+
+        told = f"{calibration.facts:,} facts of this graph, each hidden from itself"
+        if not calibration.facts:
+            is_small = graph.num_triples < FEWEST_FACTS
+            told = f"no facts of this graph, which is too {'small' if is_small else 'large to ask some first'}"
         note(f"probabilities rest on {told}")
 
 

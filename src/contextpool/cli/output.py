@@ -153,8 +153,9 @@ class _Told:
         if now - self._last >= SECONDS_BETWEEN_LINES:
             self._last = now
             rate = (done - self._before) / max(now - self._began, 1e-9)
-            left = f", about {(total - done) / rate / 60:.0f} min left" if rate else ""
-            note(f"{what}: {done:,} of {total:,}, {rate:,.1f} a second{left}")
+            seconds = (total - done) / rate if rate else 0.0
+            left = f", about {seconds / 60:.0f} min left" if seconds > 90 else f", about {seconds:.0f} s left"
+            note(f"{what}: {done:,} of {total:,}, {rate:,.1f} a second{left if rate else ''}")
 
 
 def progress_bar() -> Progress:

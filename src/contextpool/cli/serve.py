@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -43,6 +45,7 @@ def serve(
     ] = None,
     host: Annotated[str, typer.Option(help="Where to listen; other machines need a token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8000,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     token: Annotated[
         str | None,
         typer.Option(
@@ -60,6 +63,9 @@ def serve(
     queue_size: Annotated[int, typer.Option(help="Questions that may wait.")] = 1024,
     deadline: Annotated[float, typer.Option(help="Seconds until a request is given up.")] = 10.0,
     max_body: Annotated[int, typer.Option(help="Bytes of a request.")] = 2**20,
+    max_upload: Annotated[
+        int, typer.Option(help="Bytes of a file that is dropped onto the page; 0 takes none.")
+    ] = 8 * 2**20,
     receive_seconds: Annotated[float, typer.Option(help="For a whole request to arrive.")] = 5.0,
     max_connections: Annotated[
         int, typer.Option(help="Beyond it, the longest silent one makes room.")
@@ -85,6 +91,7 @@ def serve(
         queue_size=queue_size,
         deadline=deadline,
         max_body=max_body,
+        max_upload=max_upload,
         receive_seconds=receive_seconds,
         max_connections=max_connections,
         drain_seconds=drain_seconds,
@@ -95,6 +102,7 @@ def serve(
         graph_sources(graph, labels or []),
         settings,
         on_unknown,
+        open_page,
     )
 
 
@@ -103,6 +111,7 @@ def run_server(
     graphs: Sequence[GraphSource],
     settings: ServeSettings,
     on_unknown: Literal["error", "skip"] = "error",
+    open_page: bool = False,
 ) -> None:
     """Load, say where, and serve until told to stop."""
     need_extra()
@@ -112,7 +121,26 @@ def run_server(
     registry = Registry(models, graphs, on_unknown)
     for line in registry.remarks():
         note(line)
-    serve_forever(registry, settings, lambda address: print(f"contextpool serves at {address}/", flush=True))
+
+    def on_start(address: str) -> None:
+        print(f"contextpool serves at {address}/", flush=True)
+        if open_page:
+            _open(f"{address}/")
+        else:
+            note("open it in a browser (--open does), stop it with Ctrl-C; --port takes another port")
+
+    serve_forever(registry, settings, on_start)
+
+
+def _open(address: str) -> None:
+    """Beside the server, which a browser in a terminal would hold up."""
+    import webbrowser
+
+    def show() -> None:
+        with suppress(Exception):  # no browser here: the address is told anyway
+            webbrowser.open(address)
+
+    threading.Thread(target=show, name="browser", daemon=True).start()
 
 
 def need_extra() -> None:

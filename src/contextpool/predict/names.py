@@ -146,7 +146,8 @@ class Resolver:
             for number, one in enumerate(problems)
         ]
         if len(problems) == 1 and not problems[0].ids and not problems[0].where:
-            raise UnknownNameError(problems[0].kind, problems[0].text, self.known(problems[0].kind))
+            one = problems[0]
+            raise UnknownNameError(one.kind, one.text, self.known(one.kind), self.other_kind(one))
         raise WrongNamesError(told, hint)
 
     def message(self, problem: Problem, suggest: bool = True) -> str:
@@ -157,7 +158,16 @@ class Resolver:
             return f"{start}{problem.kind} {shortened(problem.text)} may mean {ids}. Use the id."
         if not suggest:
             return f"{start}{problem.kind} {shortened(problem.text)} is unknown."
-        return start + unknown_name_message(problem.kind, problem.text, self.known(problem.kind))
+        return start + unknown_name_message(
+            problem.kind, problem.text, self.known(problem.kind), self.other_kind(problem)
+        )
+
+    def other_kind(self, problem: Problem) -> str:
+        """A hint where the text is a name of the other kind."""
+        if problem.kind == "entity":
+            bare = problem.text.removesuffix(INVERSE_SUFFIX)
+            return "It is a relation." if self._labels(bare, self.relations.index) else ""
+        return "It is an entity." if self._labels(problem.text, self.entities.index) else ""
 
     def known(self, kind: str) -> list[str]:
         """All known labels of a kind, and their names."""

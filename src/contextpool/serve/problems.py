@@ -78,7 +78,8 @@ class UnknownNamesError(ContextPoolError):
             tuple(closest(problem.text, known)) if suggest and len(problem.text) <= LONGEST_TO_SUGGEST else ()
         )
         hint = f", closest {', '.join(repr(one) for one in near)}" if near else ""
-        message = f"{problem.kind} {name} is unknown ({len(known):,} known{hint})."
+        message = f"{problem.kind} {name} is unknown ({len(known):,} known{hint}). {self.resolver.other_kind(problem)}"
+        message = message.rstrip()
         return Item(problem.kind, problem.where, plain, message, near)
 
     def response(self, items: Sequence[Item]) -> JSONResponse:

@@ -81,7 +81,8 @@ async function start() {
   replace(byId("operations"), ...all);
 }
 
-byId("use-token").addEventListener("click", () => {
+byId("token-choice").addEventListener("submit", (event) => {
+  event.preventDefault();
   sessionStorage.setItem(KEY, byId("token").value);
   start();
 });
