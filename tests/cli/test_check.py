@@ -32,7 +32,7 @@ def test_one_fact_with_what_speaks_for_and_against(cli, graph, tmp_path, monkeyp
     assert ran.code == 0
     assert "f7.1.0" in ran.out
     assert "against: (f3.0, parent of, ?):" in ran.out
-    assert "probabilities rest on 100 facts of this graph" in ran.err
+    assert "one end swapped; probabilities rest on 100 facts of this graph" in ran.err
     told = json.loads(cli("check", graph, *ONE, "--json").out)
     assert told["fitted_on"] == 100
     assert told["claims"][0]["known"] is True

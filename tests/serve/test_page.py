@@ -1,5 +1,6 @@
-"""The page in a real Chromium: ask, drop a file, check a fact, see the path; by keyboard too, wide and narrow, light and
-dark. That no line runs through a name is asserted from where they are drawn.
+"""The page in a real Chromium: ask, drop a file, check a fact, see the path; by keyboard too, wide, narrow, light, dark.
+
+That no line runs through a name is asserted from where they are drawn.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from contextpool.graph.graph import Graph
 from contextpool.serve import GraphSource, ModelSource
 from contextpool.serve.registry import Registry
 from serve.served import TOKEN, fetch, in_thread, world_graph
+from world_model import CONTEXT, SETTINGS, TRAIN
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
@@ -108,8 +110,9 @@ def server() -> Iterator[str]:
 def pooling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A model that walks a pooled graph."""
     run = tmp_path_factory.mktemp("pooling") / "run"
-    cp.train("world", "walk", {"views": [{"min_precision": 0.1}], "arrive": True}, output=run)
-    with in_thread(Registry([ModelSource("walk", run)], [GraphSource("world", world_graph)])) as url:
+    context = {**CONTEXT, "views": [{"min_precision": 0.1}]}
+    cp.train("world", "nbfnet", context, output=run, settings=SETTINGS, train=TRAIN)
+    with in_thread(Registry([ModelSource("pooling", run)], [GraphSource("world", world_graph)])) as url:
         yield url
 
 
@@ -249,8 +252,12 @@ def test_an_error_clears_what_was_found_before(opened: Callable[..., Page], size
 
 
 GEOMETRY = """() => {
-    const box = (one) => { const found = one.getBoundingClientRect(); return [found.left, found.top, found.right, found.bottom]; };
-    const lines = [...document.querySelectorAll('#picture .edge')].map((edge) => {
+    const box = (one) => {
+        const found = one.getBoundingClientRect();
+        return [found.left, found.top, found.right, found.bottom];
+    };
+    const all = (selector) => [...document.querySelectorAll(selector)];
+    const lines = all('#picture .edge').map((edge) => {
         const there = edge.getScreenCTM(), points = [];
         for (let at = 0, all = edge.getTotalLength(); at <= all; at += 1.5) {
             const point = edge.getPointAtLength(at).matrixTransform(there);
@@ -258,8 +265,8 @@ GEOMETRY = """() => {
         }
         return points;
     });
-    return {lines, texts: [...document.querySelectorAll('#picture svg text')].map((one) => [...box(one), one.textContent]),
-            dots: [...document.querySelectorAll('#picture circle')].map(box), frame: box(document.querySelector('#picture'))};
+    return {lines, texts: all('#picture svg text').map((one) => [...box(one), one.textContent]),
+            dots: all('#picture circle').map(box), frame: box(document.querySelector('#picture'))};
 }"""
 
 

@@ -136,7 +136,11 @@ def _typed_now(verb: str, command: Any, args: Sequence[str], old: str | None = N
 
 def _question_typed(verb: str, command: Any, words: Sequence[str], options: Sequence[str]) -> str:
     """For who types a question without its options."""
-    names = [one for one in ("--head", "--relation", "--tail") if any(one in known.opts for known in command.params)]
+    names = [
+        one
+        for one in ("--head", "--relation", "--tail")
+        if any(one in known.opts for known in command.params)
+    ]
     told = [part for pair in zip(names, words[1:], strict=False) for part in pair]
     left = words[1 + len(names) :]
     now = shlex.join(["contextpool", verb, words[0], *told, *options])
@@ -237,7 +241,9 @@ def tell_calibration(predictor: Predictor, graph: Graph, cap: int | None = None)
         told = f"{calibration.facts:,} facts of this graph, each hidden from itself"
         if not calibration.facts:
             is_small = graph.num_triples < FEWEST_FACTS
-            told = f"no facts of this graph, which is too {'small' if is_small else 'large to ask some first'}"
+            told = (
+                f"no facts of this graph, which is too {'small' if is_small else 'large to ask some first'}"
+            )
         note(f"probabilities rest on {told}")
 
 

@@ -21,8 +21,8 @@ Asked = tuple[int, int]
 def example_questions(asking: Asking) -> list[Asked]:
     """(entity, relation), each of another relation: what the graph lacks and the model would bet on.
 
-    Of entities with many facts first, which people know. Where there are too few such questions, those that the model is
-    surest of, then those that the graph answers itself. A mapped graph is not searched.
+    Of entities with many facts first, which people know. Where there are too few such questions, those that the model
+    is surest of, then those that the graph answers itself. A mapped graph is not searched.
     """
     likely = [] if isinstance(asking.graph, MappedGraph) else list(_unanswered(asking))
     choice = asking.choose(Selection(k=1))
