@@ -147,7 +147,7 @@ def test_the_demo_tells_how_to_open_the_page_and_opens_it(
     ran = cli("demo", "--output", str(world_run))
     assert ran.code == 0
     assert served == []
-    command = re.search(r"contextpool (serve world --run \S+), then open http://127.0.0.1:8000/", ran.out)
+    command = re.search(r"contextpool (serve world --run \S+) --open", ran.out)
     assert command is not None
     assert command.group(1) == f"serve world --run {world_run}"
     assert cli("demo", "--output", str(world_run), "--serve", "--port", "8123").code == 0

@@ -287,7 +287,6 @@ BAD_ADDRESSES = [
     ("/relations?model=dmo", 404, "closest 'demo'"),
     ("/nowhere", 404, "no such address"),
     ("/static/../app.py", 404, "no such address"),
-    ("/docs", 404, "no such address"),
 ]  # fmt: skip
 
 

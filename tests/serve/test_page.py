@@ -1,4 +1,4 @@
-"""The page in a real Chromium: ask, drop a file, check a fact, see the path; by keyboard too, wide, narrow, light, dark.
+"""The page in a real Chromium: ask, drop a file, check a fact, see the path; by keyboard too, in two sizes and colours.
 
 That no line runs through a name is asserted from where they are drawn.
 """
@@ -31,6 +31,8 @@ PICTURES = REPOSITORY / ".screenshots"
 SIZES = {"wide": (1280, 900), "narrow": (390, 844)}
 LOOKS = [(size, scheme) for size in SIZES for scheme in ("light", "dark")]
 ANSWER = "Belarusian Ruble"
+PATIENCE = 120
+"""Seconds: this may run on a machine with other work."""
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +58,7 @@ class Page:
         self.context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
         self.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
         self.page = self.context.new_page()
+        self.page.set_default_timeout(1000 * PATIENCE)
         self.url, self.said, self.asked = url, list[str](), list[str]()
         self.size, self.scheme = size, scheme
         self.page.on("console", lambda message: self.said.append(message.text))
@@ -68,7 +71,7 @@ class Page:
 
     def until(self, condition: str) -> None:
         """Wait until a condition in JavaScript holds; the page's policy keeps playwright's own way out."""
-        ends = time.monotonic() + 30
+        ends = time.monotonic() + PATIENCE
         while not self.page.evaluate(condition):
             assert time.monotonic() < ends, condition
             self.page.wait_for_timeout(20)
@@ -102,7 +105,9 @@ class Page:
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """As a new user has it: the model that comes with contextpool, on one graph."""
-    with in_thread(Registry([ModelSource("any", None)], [GraphSource("world", world_graph)])) as url:
+    with in_thread(
+        Registry([ModelSource("any", None)], [GraphSource("world", world_graph)]), deadline=PATIENCE
+    ) as url:
         yield url
 
 
@@ -111,8 +116,11 @@ def pooling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A model that walks a pooled graph."""
     run = tmp_path_factory.mktemp("pooling") / "run"
     context = {**CONTEXT, "views": [{"min_precision": 0.1}]}
-    cp.train("world", "nbfnet", context, output=run, settings=SETTINGS, train=TRAIN)
-    with in_thread(Registry([ModelSource("pooling", run)], [GraphSource("world", world_graph)])) as url:
+    few = {**TRAIN, "epoch_steps": 4, "valid_facts": 40, "test_facts": 40}
+    cp.train("world", "nbfnet", context, output=run, settings=SETTINGS, train=few)
+    with in_thread(
+        Registry([ModelSource("pooling", run)], [GraphSource("world", world_graph)]), deadline=PATIENCE
+    ) as url:
         yield url
 
 

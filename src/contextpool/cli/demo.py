@@ -135,7 +135,7 @@ def _tell_answers(predictor: Predictor, dataset: Dataset, inference: Graph, outp
         out.print(why.text() + "\n", markup=False)
     out.print(
         f"Ask your own: contextpool ask world --run {output} --head NAME --relation currency\n"
-        f"Or look at it: contextpool serve world --run {output}, --open opens the page",
+        f"Or look at it: contextpool serve world --run {output} --open",
         markup=False,
         soft_wrap=True,
     )
