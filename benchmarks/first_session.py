@@ -48,6 +48,8 @@ def main() -> None:
             shutil.rmtree(cache, ignore_errors=True)
         facts = _facts(arguments.file, work)
         environment = {**os.environ, "OMP_NUM_THREADS": str(arguments.threads), "NUMBA_CACHE_DIR": str(cache)}
+        environment["PYTHONPYCACHEPREFIX"] = str(cache / "python")  # pip compiles what it installs
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         rows = [_timed(command, work, environment) for command in _session(facts, arguments)]
     if arguments.json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
