@@ -158,3 +158,10 @@ def test_verdicts_as_a_frame(predictor: Predictor, graph: Graph) -> None:
     assert list(frame["tail"]) == [FACTS[0][2], WRONG[2]]
     assert "rests on" in found._repr_html_()
     assert list(frame["probability"]) == [row["probability"] for row in module.rows_of(found)]
+
+
+def test_verdicts_are_short_as_text(predictor: Predictor, graph: Graph) -> None:
+    text = repr(predictor.check(graph, top=5, evidence=0))
+    assert text.startswith(f"<5 of {graph.num_triples:,} claims checked: (")
+    assert text.count("%") == 3
+    assert text.endswith("2 more>")

@@ -26,6 +26,7 @@ from contextpool.graph.graph import Graph
 from contextpool.graph.mapped import MappedGraph
 from contextpool.graph.relations import inverse
 from contextpool.notebook import frame_of, html_table
+from contextpool.predict.answers import percent
 from contextpool.predict.fitted import FACTS_ON_DEMAND, facts_at_first
 from contextpool.predict.names import NO_NAMES, Names, Resolver
 from contextpool.triples.store import Triple
@@ -88,6 +89,11 @@ class Verdicts(list[Verdict]):
     def to_frame(self) -> Any:
         """A pandas DataFrame, a row a claim; needs pandas."""
         return frame_of(rows_of(self), COLUMNS)
+
+    def __repr__(self) -> str:
+        told = [f"({one.head}, {one.relation}, {one.tail}) {percent(one.probability)}" for one in self[:3]]
+        more = [f"{len(self) - 3:,} more"] if len(self) > 3 else []
+        return f"<{len(self):,} of {self.checked:,} claims checked: {', '.join([*told, *more])}>"
 
     def _repr_html_(self) -> str:
         rows = ([row[column] for column in COLUMNS] for row in rows_of(self))
