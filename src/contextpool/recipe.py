@@ -122,7 +122,10 @@ def read_recipe(path: str | Path) -> Recipe:
         values = tomllib.loads(_shipped_or_own(path).read_text("utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such recipe.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # numbers of many digits and nesting without end are among them
         raise ConfigError(f"{path}: not valid TOML ({error}).") from error
     try:
         return Recipe.from_dict(values)

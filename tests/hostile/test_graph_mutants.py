@@ -115,7 +115,12 @@ def test_a_folder_is_checked_once_and_again_when_it_changes(
     from contextpool.graph import mapped as module
 
     real = module._check
-    monkeypatch.setattr(module, "_check", lambda *given: (calls.append(given[0]), real(*given)) and None)
+
+    def counted(folder: Path, *given: object) -> None:
+        calls.append(folder)
+        real(folder, *given)
+
+    monkeypatch.setattr(module, "_check", counted)
     open_graph(tmp_path / "graph")
     open_graph(tmp_path / "graph")
     assert len(calls) == 1

@@ -231,7 +231,7 @@ def _mapped(folder: Path, name: str) -> npt.NDArray[Any]:
 
 
 def _check(folder: Path, description: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-    """Refuse arrays that are not those of the description, or that point where nothing is. O(bytes), a block at a time."""
+    """Refuse arrays that are not those of the description, or point where nothing is. O(bytes), block by block."""
     entities, edges, kinds = arrays["row_start"].size - 1, arrays["edge_tail"].size, arrays["both"].shape[0]
     heads = np.zeros(entities + 1, dtype=np.int64)
 

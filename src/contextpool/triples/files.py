@@ -24,7 +24,7 @@ CHUNK_BYTES = 1 << 24
 MAX_LINE = 1 << 20
 """Bytes of a line, its end included. A longer one is no triple, and would have to be held whole."""
 MAX_EXPANSION = 200
-"""How many times its size a compressed file may unpack to, beyond `FREE_BYTES`: text packs to a tenth, a bomb far more."""
+"""How many times its size a compressed file may unpack to, beyond `FREE_BYTES`. Text packs to a tenth."""
 FREE_BYTES = 1 << 26
 
 
