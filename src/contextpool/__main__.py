@@ -40,6 +40,9 @@ def run_app(app: Callable[[], object]) -> None:
     except KeyboardInterrupt:
         print_error("interrupted")
         sys.exit(130)
+    except MemoryError:
+        print_error("there is not enough memory for this. Take a smaller input, or a machine with more.")
+        sys.exit(1)
     except BrokenPipeError:  # the reader of our output left, as in `| head`
         _drop_output()
         sys.exit(1)

@@ -179,3 +179,24 @@ def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(
     (tmp_path / "run" / name).unlink()
     os.mkfifo(tmp_path / "run" / name)
     assert "pipe or a device" in ask(tmp_path / "run").err
+
+
+@pytest.mark.parametrize("what", ["a pipe", "a terabyte"])
+def test_a_card_that_cannot_be_read_is_refused_by_export(
+    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(Path(cp.__file__).parent / "checkpoints" / cp.SHIPPED, tmp_path / "run")
+    card = tmp_path / "run" / "README.md"
+    card.unlink()
+    if what == "a pipe":
+        os.mkfifo(card)
+    else:
+        with card.open("wb") as file:
+            file.truncate(10**12)
+    ran = run(
+        ["export", str(tmp_path / "run"), str(tmp_path / "out"), "--no-evaluate"], capsys, monkeypatch
+    )
+    assert ran.code == 2
+    assert ran.err.count("contextpool: error:") == 1
+    assert "README.md" in ran.err
+    assert not (tmp_path / "out").exists()

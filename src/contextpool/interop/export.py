@@ -42,6 +42,7 @@ from contextpool.triples.catalog import is_named, load_dataset
 from contextpool.triples.dataset import Dataset, Protocol
 
 UNSTATED_LICENSE = "unknown"
+MAX_CARD_BYTES = 1 << 20
 GIT_ATTRIBUTES = ".gitattributes"
 LARGE_FILES = "*.safetensors filter=lfs diff=lfs merge=lfs -text\n"
 """The .gitattributes of a Hub repository: which files git LFS holds."""
@@ -222,7 +223,7 @@ def model_card(
     if (
         recipe.dataset == MIXTURE and (run.path / CARD).is_file()
     ):  # its own card says more: graphs, terms, figures
-        own = (run.path / CARD).read_text("utf-8", errors="replace")
+        own = read_bytes(run.path / CARD, MAX_CARD_BYTES).decode("utf-8", "replace")
         return "\n".join([_front_matter(recipe, None, license), own, _limits(run, license)])
     parts = (
         _front_matter(recipe, evaluated, license),

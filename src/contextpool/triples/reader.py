@@ -232,7 +232,7 @@ def _integers(values: npt.NDArray[np.int64]) -> pa.Int64Array:
 def _columns(chunk: bytes, table: _Table) -> list[pa.StringArray] | None:
     """Head, relation and tail of each line, or None where a line is not as it has to be, for the slow look.
 
-    That is: width - 1 tabs a line, none of the three empty or too long, no NUL or stray CR, UTF-8, no inverse as relation.
+    That is: width - 1 tabs a line, none of the three empty or too long, no NUL or stray CR, UTF-8, no inverse.
     """
     if b"\r" in chunk:
         chunk = chunk.replace(b"\r\n", b"\n")
