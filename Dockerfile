@@ -8,7 +8,8 @@
 
 FROM python:3.11-slim AS build
 WORKDIR /build
-RUN python -m pip install --no-cache-dir "hatchling>=1.27"
+COPY constraints.txt ./
+RUN python -m pip install --no-cache-dir -c constraints.txt hatchling
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
 RUN python -m hatchling build --target wheel --directory /wheels

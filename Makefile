@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test browser check format bench bench-large soak docs dist wheel-test clean
+.PHONY: help demo test browser check format bench bench-large soak docs dist wheel-test lowest clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -69,6 +69,9 @@ dist: $(STAMP)  ## sdist and wheel, in dist/
 wheel-test: dist  ## the wheel in an empty environment, outside the repository
 	@echo "==> installing the wheel into an empty environment, then its demo"
 	@$(BIN)/python scripts/wheel_test.py dist/*.whl --constraints constraints.txt
+
+lowest: $(STAMP)  ## the fast tests with the lowest versions that are allowed, in an environment of their own
+	@$(BIN)/python scripts/lowest.py $(if $(FOLDER),--folder $(FOLDER)) $(TESTS)
 
 clean:  ## remove the virtual environment and all caches
 	rm -rf $(VENV) .screenshots .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build site

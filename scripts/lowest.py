@@ -3,8 +3,8 @@
 python scripts/lowest.py --constraints constraints.txt [--folder FOLDER] [-- tests/cli -x]
 
 The lowest version of a dependency, of the package or of an extra, is the one after its `>=`; what the others and the
-test tools need follows from them. What constraints.txt pins (torch, of which a CPU build of one version is at hand)
-stays as it is pinned.
+test tools need follows from them. Of torch a CPU build of one version is at hand: it is the one
+in constraints.txt.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def declared() -> tuple[dict[str, str], list[str]]:
 
 
 def pinned(path: Path) -> dict[str, str]:
-    return dict(re.findall(r"^([\w.-]+)==(\S+)", path.read_text("utf-8"), re.MULTILINE))
+    """The build of torch that is at hand, and what goes with it."""
+    return dict(re.findall(r"^(torch|triton)==(\S+)", path.read_text("utf-8"), re.MULTILINE))
 
 
 def make(folder: Path, constraints: Path) -> Path:

@@ -182,7 +182,7 @@ def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(
 
 
 @pytest.mark.parametrize("what", ["a pipe", "a terabyte"])
-def test_a_card_that_cannot_be_read_is_refused_by_export(
+def test_a_card_that_is_a_pipe_or_of_any_size_is_not_read_by_export(
     what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(Path(cp.__file__).parent / "checkpoints" / cp.SHIPPED, tmp_path / "run")
@@ -193,9 +193,10 @@ def test_a_card_that_cannot_be_read_is_refused_by_export(
     else:
         with card.open("wb") as file:
             file.truncate(10**12)
-    ran = run(
-        ["export", str(tmp_path / "run"), str(tmp_path / "out"), "--no-evaluate"], capsys, monkeypatch
-    )
+    ran = run(["export", str(tmp_path / "run"), str(tmp_path / "out"), "--no-evaluate"], capsys, monkeypatch)
+    if what == "a pipe":  # there is no card then
+        assert ran.code == 0
+        return
     assert ran.code == 2
     assert ran.err.count("contextpool: error:") == 1
     assert "README.md" in ran.err

@@ -165,7 +165,8 @@ def open_graph(folder: str | Path) -> MappedGraph:
         **dict.fromkeys(EDGE_ARRAYS[1:], (np.int32, (edges,))),
     }
     for name, (kind, shape) in expected.items():
-        if (arrays[name].dtype, arrays[name].shape) != (kind, shape) or not arrays[name].flags.c_contiguous:
+        found = arrays[name]
+        if found.dtype != kind or found.shape != shape or not found.flags.c_contiguous:
             raise DataError(
                 f"{folder / name}.npy holds {arrays[name].dtype} {list(arrays[name].shape)}, {DESCRIPTION} says "
                 f"{np.dtype(kind)} {list(shape)}. {MAKE_AGAIN}"

@@ -232,7 +232,7 @@ class GuardedProtocol(H11Protocol):
         super().data_received(data)
         self._look_again()
 
-    def eof_received(self) -> bool:
+    def eof_received(self) -> bool:  # type: ignore[override]
         """Whoever has asked may close their side and still read the answer; half a request has none."""
         if not self._is_answering and not self.transport.is_closing() and self._has_begun:
             self.refuse(400, "the request ends before it is complete.")
