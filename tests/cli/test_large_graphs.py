@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 import contextpool as cp
 from contextpool.graph.graph import Graph
+from contextpool.graph.mapped import open_graph
 from contextpool.triples.files import write_triples
 from learning_worlds import one_thread as one_thread
 from world_model import world_run as world_run
@@ -45,6 +47,33 @@ def test_a_mapped_graph_is_asked_like_its_file(cli, world_run, facts: Path, grap
     whole = {answer["entity"]: answer["score"] for answer in asked(str(facts))}
     assert {answer["entity"]: answer["score"] for answer in mapped} == whole
     assert asked(str(graph), "--cap", "3") != mapped
+
+
+def test_the_model_in_the_package_answers_and_says_how_many_it_considered(cli, graph: Path):
+    ran = cli("ask", str(graph), *BELARUS, "--cap", "3", "--all")
+    assert ran.code == 0, ran.err
+    assert re.search(r"considered \d+ of \d+ entities", ran.out)
+    told = json.loads(cli("ask", str(graph), *BELARUS, "--cap", "3", "--explain", "--json").out)
+    assert 0 < told["considered"] < told["num_entities"] == len(open_graph(graph).entities)
+    best = told["answers"][0]["entity"]
+    assert told["explanation"]["answer"] == best
+    ran = cli("explain", str(graph), *BELARUS, "--tail", best, "--cap", "3")
+    assert (ran.code, "context" in ran.out) == (0, True), ran.err
+    refused = cli("check", str(graph))
+    assert (refused.code, "mapped graph" in refused.err) == (2, True)
+
+
+def test_what_was_fitted_once_is_what_later_answers_rest_on(
+    cli, graph: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A graph on which no facts are asked before a first answer."""
+    monkeypatch.setattr("contextpool.predict.fitted.EDGES_AT_FIRST", 0)
+    call = ["ask", str(graph), *BELARUS, "--json"]
+    assert json.loads(cli(*call).out)["calibrated_on"] == 0
+    fitted = cp.load().calibrate(str(graph), 30)
+    assert fitted is not None
+    assert json.loads(cli(*call).out)["calibrated_on"] == fitted.facts
+    assert fitted.facts in range(25, 31)  # one may have been drawn both ways
 
 
 def test_all_pairs_go_into_shards_that_can_be_resumed(cli, world_run, tmp_path: Path):

@@ -76,8 +76,8 @@ def ask(
         int | None,
         typer.Option(
             min=0,
-            help="Edges a walk keeps in each hop, the most relevant first; 0 for all. By default all, "
-            "and 10000 on a mapped graph.",
+            help="Edges a walk keeps in each hop, the most promising first; 0 for all. By default every entity is "
+            "ranked, and on a mapped graph those that 10000 edges a hop reach.",
         ),
     ] = None,
     output: Annotated[

@@ -240,10 +240,12 @@ def tell_calibration(predictor: Predictor, graph: Graph, cap: int | None = None)
 
         told = f"{calibration.facts:,} facts of this graph, each hidden from itself"
         if not calibration.facts:
-            is_small = graph.num_triples < FEWEST_FACTS
-            told = (
-                f"no facts of this graph, which is too {'small' if is_small else 'large to ask some first'}"
-            )
+            told = "no facts of this graph, which is too small"
+            if graph.num_triples >= FEWEST_FACTS:
+                told = (
+                    "no facts of this graph, which is too large to ask some before a first answer: "
+                    "Predictor.calibrate(graph) asks some once, and every later answer rests on them"
+                )
         note(f"probabilities rest on {told}")
 
 

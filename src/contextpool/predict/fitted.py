@@ -125,8 +125,6 @@ class Fits:
 
     def _stored(self, kind: type[Fit], name: str, graph: Graph, count: int, fit: Callable[[int], Fit]) -> Fit:
         """What the disk holds for as many facts or more, or else a fit, put there."""
-        if not count:
-            return fit(count)
         about = {
             "format": FORMAT, "kind": name, "graph": graph_digest(graph), "model": self._predictor.fingerprint
         }  # fmt: skip
@@ -138,7 +136,8 @@ class Fits:
             except (ContextPoolError, KeyError, TypeError):
                 pass  # damaged: fitted and written anew
         made = fit(count)
-        _write(path, {**about, "asked": count, "fit": made.to_dict()})
+        if count:
+            _write(path, {**about, "asked": count, "fit": made.to_dict()})
         return made
 
 

@@ -137,11 +137,12 @@ function bar(share) {
   return mark;
 }
 
-// What there is to say above the answers: what the graph holds already, and that none of them is likely.
-function told({ known, num_known, bet }) {
+// What there is to say above the answers: what the graph holds already, whom the walk reached, that none is likely.
+function told({ known, num_known, bet, considered, num_entities }) {
   const more = num_known > known.length ? ` and ${num_known - known.length} more` : "";
   const held = num_known ? `Already in the graph: ${known.join(", ")}${more}. ` : "";
-  return held + (bet === false ? "None that I would bet on." : "");
+  const some = considered < num_entities ? `Considered ${considered.toLocaleString("en")} of ${num_entities.toLocaleString("en")} entities. ` : "";
+  return held + some + (bet === false ? "None that I would bet on." : "");
 }
 
 // How plausible a fact is, with what speaks for and against it; its evidence beside that.
