@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numba
 import numpy as np
@@ -149,7 +150,8 @@ def capped_walk(
             f"the walk has {num_hops} hops and a cap of {cap} edges; both have to be at least 1."
         )
     rows = _Rows(graph, relevance, hidden)
-    frontier, mass = np.array([head], dtype=np.int64), np.ones(1)
+    frontier = np.array([head], dtype=np.int64)
+    mass: npt.NDArray[Any] = np.ones(1)
     reached, back = frontier, np.empty(0, dtype=np.int64)
     kept, seen, frontiers, left = [], [], [], []
     for hop in range(num_hops + 1):
@@ -159,8 +161,7 @@ def capped_walk(
         if hop == num_hops:
             break
         total = leaving.count(back)
-        binds = cap is not None and cap < total
-        leaving = leaving.best(cap, back, choose) if binds else leaving.without(back)
+        leaving = leaving.without(back) if cap is None or cap >= total else leaving.best(cap, back, choose)
         edges = ranges(leaving.begin, leaving.size)
         kept.append(edges)
         seen.append(total)
