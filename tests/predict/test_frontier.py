@@ -258,7 +258,12 @@ def test_an_explanation_by_a_walk_that_keeps_everything_is_that_of_the_whole_gra
             whole = predictor.explain(graph, *fact, asked=asked).to_dict()
             near = predictor.explain(mapped, *fact, asked=asked).to_dict()
             for one in (whole, near):
-                for key in ("probability", "share", "rank", "candidates"):  # among what is reached, and fitted on it
+                for key in (
+                    "probability",
+                    "share",
+                    "rank",
+                    "candidates",
+                ):  # among what is reached, and fitted on it
                     one.pop(key)
                 if one["known"]:  # the walk's counts are those without the fact
                     one.pop("context"), one.pop("candidate")
@@ -276,5 +281,5 @@ def _rounded(value: Any) -> Any:
 
 def test_what_is_not_reached_is_not_explained() -> None:
     graph = Graph.from_triples([("a", "r", "b"), ("b", "r", "c"), ("c", "r", "d"), ("d", "s", "e")])
-    with pytest.raises(DataError, match=r"e is not among the 3 entities .* from a, .* larger cap"):
+    with pytest.raises(DataError, match=r"'e' is not among the 3 entities .* from 'a', .* larger cap"):
         alike(graph, steps=2).explain(graph, "a", "r", "e", cap=9)
