@@ -9,8 +9,8 @@ pool/NAME is a folder of the data folder.
 
 `recall` is the share of the top 10 new answers among all entities that the capped top 10 holds. Behind it stands by
 how much the default order, by arrive x mass, is better: the mean over questions of the difference, with the interval
-that 95 % of 2,000 bootstraps of the questions lie in. `MRR` is of the answers themselves; one that was not reached ranks
-behind all others.
+that 95 % of 2,000 bootstraps of the questions lie in. `MRR` is of the answers themselves; one that was
+not reached ranks behind all others.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
     python benchmarks/frontier.py --triples 100000000 --entities 10000000 --temp /big --caps 10000
 
 Synthetic power-law triples are mapped (`context.map_graph`) and asked by `anygraph-1`. Questions are drawn from the
-facts, so heads are hubs as often as hubs have facts. The first answer is that of `contextpool ask`, a process of its own, from
-its start to its end. CPU seconds, over all threads, tell what a busy machine hides. Memory is what the process holds
-beyond mapped files (RssAnon), interpreter and libraries included, the largest seen after any question.
+facts, so heads are hubs as often as hubs have facts. The first answer is that of `contextpool ask`, a process of its
+own, from its start to its end. CPU seconds, over all threads, tell what a busy machine hides. Memory is what the
+process holds beyond mapped files (RssAnon), interpreter and libraries included, the largest seen after any question.
 """
 
 from __future__ import annotations
