@@ -1,4 +1,4 @@
-"""An evaluation on Ray, one of whose workers is killed in the middle of a piece; prints the ranks it comes to."""
+"""Two evaluations on Ray, a worker of the first killed in the middle of a piece; prints the ranks they come to."""
 
 from __future__ import annotations
 
@@ -49,4 +49,5 @@ class KilledOnce(Evaluating):
 
 
 if __name__ == "__main__":
-    print(json.dumps(figures(KilledOnce(sys.argv[1]).reports(Workers(2, "ray")))))
+    for count in (2, 1):
+        print(json.dumps(figures(KilledOnce(sys.argv[1]).reports(Workers(count, "ray")))))

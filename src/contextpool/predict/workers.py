@@ -225,6 +225,8 @@ def _work(piece: Any) -> bytes:
 
 # Ray
 
+_TOKEN = secrets.token_hex(32)
+"""Of every Ray that this process starts: Ray keeps the first that it reads."""
 _jobs: dict[str, Job] = {}
 """Of a Ray worker, by their names; the last one only."""
 
@@ -285,7 +287,7 @@ def _ray(workers: Workers) -> Iterator[Any]:
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on any system: addresses are on loopback
         "RAY_AUTH_MODE": "token",  # against other users of this machine
-        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_AUTH_TOKEN": _TOKEN,
     }
     with _environment({} if workers.ray_address else own):
         try:
