@@ -319,7 +319,9 @@ def test_a_reload_that_never_ends_does_not_hold_up_the_end(world_run: Path) -> N
         hangs.set()
         asking = threading.Thread(target=suppressed_fetch, args=(request,), daemon=True)
         asking.start()
-        while not any(one.name == "reload" for one in threading.enumerate()):
+        until = time.monotonic() + 60
+        while not any(one.name == "loading" for one in threading.enumerate()):
+            assert time.monotonic() < until
             time.sleep(0.01)
         server.should_exit = True
         thread.join(60)

@@ -14,7 +14,7 @@ from contextpool.serve.registry import Registry
 from serve.served import TOKEN, Running, client_of
 from support import amount
 
-REJECTED = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 428, 429]
+REJECTED = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 428, 429, 431]
 """How a bad request may be refused; schemathesis itself does not count 413."""
 PUBLIC = {"/health", "/ready"}
 

@@ -45,6 +45,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         404: "A name is unknown; the message says which, and what is closest.",
         413: "The body is too large.",
         422: "A value is not as described.",
+        431: "Address and headers are too long.",
         503: "Too many questions wait; see Retry-After.",
         504: "The deadline has passed; see Retry-After.",
     }.items()
