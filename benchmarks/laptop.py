@@ -44,10 +44,10 @@ from contextpool.triples.dataset import Dataset
 
 BATCH = 32
 ROTATE = {
-    "dim": 200,
-    "lr": 0.002,
-    "batch_size": 512,
-    "negatives": 64,
+    "dim": 128,
+    "lr": 0.005,
+    "batch_size": 128,
+    "negatives": 16,
     "margin": 9.0,
     "rounds": 6,
     "valid_facts": 200,
