@@ -7,6 +7,7 @@ of all gathers, which is what has to come from memory or cache.
 
     python benchmarks/step.py --device cuda --steps 200
     python benchmarks/step.py --scaling --device cuda
+    python benchmarks/step.py --mixture anygraph-1 --device cuda --steps 500
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 import contextpool as cp
@@ -30,6 +32,8 @@ from contextpool.kernels.interface import use_backend
 from contextpool.models.nbfnet import NBFNet, NBFNetConfig
 from contextpool.models.redgnn import REDGNN, REDGNNConfig
 from contextpool.pool.propagation import Propagation
+from contextpool.pretraining import Mixture, Pretraining
+from contextpool.recipe import read_recipe
 from contextpool.train.config import TrainConfig
 from contextpool.train.course import EveryQuery
 from contextpool.train.graphed import STEPS_BEFORE
@@ -56,6 +60,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--deterministic", action="store_true")
     parser.add_argument(
         "--scaling", action="store_true", help="how cost grows with edges, batch and layers instead"
+    )
+    parser.add_argument(
+        "--mixture", metavar="RECIPE", help="steps of a pre-training instead, drawing and building included"
     )
     parser.add_argument(
         "--most-edges", type=int, default=7, help="the power of ten that --scaling goes up to"
@@ -305,6 +312,25 @@ def queries_over(graph: Graph) -> TrainingQueries:
     return TrainingQueries.of(triples, graph, KnownAnswers.of(triples))
 
 
+def mixture(options: argparse.Namespace) -> None:
+    """Steps of a pre-training: the first ones, in which each graph's step is recorded, and those after `--warm-up`."""
+    recipe = read_recipe(options.mixture)
+    assert recipe.mixture is not None
+    began = time.perf_counter()
+    training = Pretraining(recipe, Mixture.read(recipe.mixture), 0, options.device)
+    trainer, read = training.trainer(), time.perf_counter() - began
+    print(
+        f"{machine(trainer.device)}; {len(trainer.course.graphs)} graphs, {np.mean(training.course.queries):.0f} "
+        f"queries a step, read in {read:.1f} s"
+    )
+    for what, steps in (("first", options.warm_up), ("then", options.steps), ("again", options.steps)):
+        row = {"mixture": options.mixture, "what": what, "steps": steps} | measured(trainer, steps, 0)
+        print(f"{what:6} {steps:6,} steps: {row['ms']:8.2f} ms, {row['peak_gib']:6.2f} GiB", flush=True)
+        note(options.output, row)
+    if options.profile:
+        profile(trainer)
+
+
 def note(output: Path | None, row: dict[str, Any]) -> None:
     if output is not None:
         with output.open("a") as file:
@@ -322,7 +348,9 @@ def machine(device: torch.device) -> str:
 
 def main() -> None:
     options = arguments()
-    if options.scaling:
+    if options.mixture:
+        mixture(options)
+    elif options.scaling:
         scaling(options)
     else:
         ratios(rows(options))

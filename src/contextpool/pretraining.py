@@ -208,15 +208,15 @@ class Pretraining:
         """What makes batches over one of the graphs."""
         return self.model.builder(graph, self.recipe.context, Statistics.of(graph))
 
-    def fit(
+    def trainer(
         self,
-        run: RunFolder | None,
+        run: RunFolder | None = None,
         progress: Callable[[Progress], None] | None = None,
         on_event: OnEvent | None = None,
-    ) -> Predictor:
-        """Train from wherever the run stands to the end, and write the results."""
-        began, processes = time.perf_counter(), current()
-        trainer = Trainer(
+    ) -> Trainer:
+        """The loop over all its steps."""
+        processes = current()
+        return Trainer(
             self.model,
             self.course,
             self.recipe.train,
@@ -228,6 +228,15 @@ class Pretraining:
             on_event=on_event,
             processes=processes,
         )
+
+    def fit(
+        self,
+        run: RunFolder | None,
+        progress: Callable[[Progress], None] | None = None,
+        on_event: OnEvent | None = None,
+    ) -> Predictor:
+        """Train from wherever the run stands to the end, and write the results."""
+        began, trainer = time.perf_counter(), self.trainer(run, progress, on_event)
         check_resumed(self.recipe, self.resumed, trainer.resume())
         outcome = trainer.fit()
         if run is not None:

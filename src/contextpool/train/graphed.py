@@ -23,6 +23,8 @@ Step = Callable[[TrainingQueries, QueryBatch], tuple[Tensor, Tensor]]
 
 STEPS_BEFORE = 8
 """Steps that are launched kernel by kernel first: they show how much room batches need."""
+STEPS_BEFORE_OF_MANY = 2
+"""The same where there are several graphs to train on, each of which has its own recorded step."""
 SLACK = 1.2
 GRAIN = 4096
 FEW_NODES, FEW_EDGES = 2**17, 2**23
@@ -67,11 +69,26 @@ def _enough(size: int, most: int, few: int) -> int:
     return most if most <= few else min(most, -(-int(size * SLACK) // GRAIN) * GRAIN + GRAIN)
 
 
+def shared_memory(device: torch.device) -> torch.cuda.CUDAGraph:
+    """A recording of next to nothing, whose pool of memory others may use and which keeps the pool when they go."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        torch.zeros(1, device=device)
+    return graph
+
+
 class GraphedStep:
     """Records and replays steps. `step` computes loss and gradient norm and updates the weights."""
 
-    def __init__(self, step: Step, warm_up: Callable[[TrainingQueries, QueryBatch], None]) -> None:
-        self._run, self._warm_up = step, warm_up
+    def __init__(
+        self,
+        step: Step,
+        warm_up: Callable[[TrainingQueries, QueryBatch], None],
+        memory: torch.cuda.CUDAGraph | None = None,
+        steps_before: int = STEPS_BEFORE,
+    ) -> None:
+        """Steps of several graphs may use the same `memory` (`shared_memory`), since one runs at a time."""
+        self._run, self._warm_up, self._memory, self._before = step, warm_up, memory, steps_before
         self._seen: Room | None = None
         self._steps = 0
         self._recorded: _Recorded | None = None
@@ -91,7 +108,7 @@ class GraphedStep:
             return None
         self._seen = room if self._seen is None else self._seen.joined(room)
         self._steps += 1
-        if self._steps <= STEPS_BEFORE:
+        if self._steps <= self._before:
             return None
         if self._recorded is None or not self._recorded.room.holds(walk):
             self._recorded = None  # its memory first
@@ -114,7 +131,7 @@ class GraphedStep:
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.empty_cache()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, pool=None if self._memory is None else self._memory.pool()):
             results = self._run(inputs.batch, inputs.prepared)
         return _Recorded(graph, inputs, room, results)
 

@@ -21,7 +21,7 @@ from contextpool.pool.batch import QueryBatch
 from contextpool.processes import Processes
 from contextpool.train.config import TrainConfig
 from contextpool.train.course import Course, Lesson
-from contextpool.train.graphed import GraphedStep
+from contextpool.train.graphed import STEPS_BEFORE_OF_MANY, GraphedStep, shared_memory
 from contextpool.train.loss import Sampled, sample_candidates, sampled_loss, softmax_loss
 from contextpool.train.micro_batches import MicroBatch, Preparation, Split, check_same_weights, mean_loss
 from contextpool.train.optimizer import (
@@ -94,8 +94,17 @@ class Trainer:
         fixed_order = torch.are_deterministic_algorithms_enabled()
         simple = config.loss == "softmax" and not fixed_order and has_triton()
         can_record = self._on_cuda and simple and model.takes_padding and not self.split.has_several
-        self._graphed = [
-            GraphedStep(self._updated, self._rehearsed) if can_record else None for _ in course.graphs
+        self._graphed: list[GraphedStep | None]
+        self._graphed = [None] * len(course.graphs) if not can_record else self._recorders()
+
+    def _recorders(self) -> list[GraphedStep | None]:
+        """One for each graph; all of them use the same memory, one after the other."""
+        count = len(self.course.graphs)
+        if count == 1:
+            return [GraphedStep(self._updated, self._rehearsed)]
+        memory = shared_memory(self.device)
+        return [
+            GraphedStep(self._updated, self._rehearsed, memory, STEPS_BEFORE_OF_MANY) for _ in range(count)
         ]
 
     def fit(self) -> Outcome:

@@ -61,13 +61,13 @@ class Split:
 class Preparation:
     """Builds this process's micro-batches, without the facts that edge dropout takes.
 
-    On CUDA the next batch is built on a stream of its own while the device computes the current step.
+    On CUDA the next batch is built on a stream of its own, before others, while the device computes the current step.
     """
 
     def __init__(self, graphs: Sequence[TrainingGraph], split: Split) -> None:
         self.graphs, self.split = graphs, split
         device = graphs[0].builder.graph.device
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.stream = torch.cuda.Stream(device, priority=-1) if device.type == "cuda" else None
 
     def ahead(self, lessons: Sequence[Lesson]) -> Iterator[tuple[Lesson, tuple[MicroBatch, ...]]]:
         """Each lesson with its micro-batches."""
