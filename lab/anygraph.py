@@ -22,6 +22,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -57,6 +58,9 @@ DEFAULT = (
 EVALUATION_BATCH = 16
 TOLD_EVERY = 100
 """Steps between two lines about the loss, and between two checkpoints."""
+
+LEAST_RELATIONS, LEAST_FACTS = 8, 2000
+"""Of a graph that pieces are taken of, and of a piece."""
 
 Score = Callable[[QueryBatch], Tensor]
 """batch -> scores [B, N]"""
@@ -99,6 +103,8 @@ def recipe_of(settings: Settings, mixture: Mixture, steps: int) -> Recipe:
         weight_decay=settings.weight_decay,
         warmup_steps=50,
         clip_norm=settings.clip,
+        schedule="exponential" if settings.constant else "cosine",
+        decay=1.0 if settings.constant else 0.99,
         checkpoint_steps=TOLD_EVERY,
     )
     dropout = (settings.drop_low, settings.drop_high)
@@ -197,12 +203,17 @@ def train(options: argparse.Namespace, settings: Settings) -> None:
     """Train, then ask the families that were left out."""
     names = graph_names(options.data, options.mixture, options.leave_out)
     facts = tuple(facts_of(options.data, name) for name in names)
+    if settings.pieces:
+        names, facts = with_pieces(names, facts, settings.pieces)
     mixture = Mixture(tuple(map(MixedGraph, names)), facts, tuple(facts_sha256(one) for one in facts))
     training = LabPretraining(settings, mixture, options.steps, options.seed, torch.device(options.device))
     size = sum(weight.numel() for weight in training.model.parameters())
     log(options, {"event": "start", "trained_on": names, "parameters": size})
 
+    kept: list[dict[str, Tensor]] = []
+
     def tell(event: dict[str, Any]) -> None:
+        kept.append({name: value.detach().cpu().clone() for name, value in training.model.state_dict().items()})
         step = min(options.steps, event["epoch"] * TOLD_EVERY)
         told = {key: round(event[key], 4) for key in ("loss", "seconds")}
         log(options, {"event": "steps", "step": step, **told})
@@ -215,6 +226,28 @@ def train(options: argparse.Namespace, settings: Settings) -> None:
     figures = evaluation(training.model.eval(), options, settings)
     told = {"device": options.device, "settings": asdict(settings)}
     log(options, {"event": "result", **result, **figures, **told})
+    for share in options.average:
+        last = kept[-max(1, round(share * len(kept))) :]
+        training.model.load_state_dict(averaged(last))
+        figures = evaluation(training.model.eval(), options, settings)
+        log(options, {"event": "averaged", "share": share, **result, **figures, **told})
+
+
+def with_pieces(
+    names: Sequence[str], facts: Sequence[Triples], pieces: int
+) -> tuple[list[str], tuple[Triples, ...]]:
+    """The graphs, and of each with relations enough some pieces: the facts of half of its relations, drawn at random."""
+    all_names, every = list(names), list(facts)
+    for number, (name, whole) in enumerate(zip(names, facts, strict=True)):
+        relations = len(whole.relations)
+        for piece in range(pieces if relations >= LEAST_RELATIONS else 0):
+            draw = np.random.default_rng([number, piece])
+            kept = draw.permutation(relations)[: relations // 2]
+            part = Triples.from_labels(whole.select(np.isin(whole.ids[:, 1], kept)))
+            if len(part) >= LEAST_FACTS:
+                all_names.append(f"{name}#{piece}")
+                every.append(part)
+    return all_names, tuple(every)
 
 
 def asked(options: argparse.Namespace, settings: Settings) -> dict[str, Any]:
@@ -285,6 +318,9 @@ def main() -> int:
     parser.add_argument("--queries", type=int, default=300, help="triples asked of each graph")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, help="a file that lines are appended to")
+    parser.add_argument(
+        "--average", type=float, nargs="*", default=[], help="shares of the steps, whose last weights are averaged"
+    )
     parser.add_argument(
         "--run", type=Path, action="append", default=[], help="a run folder, gone on with where there is one"
     )

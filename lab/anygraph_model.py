@@ -32,6 +32,8 @@ class Settings:
     dim: int = 32
     layers: int = 6
     relation_layers: int = 3
+    pairs: bool = True
+    """Whether relation states start from numbers over pairs of entities, too; otherwise these are 0."""
     weights: str = "relevance"
     """Of the relation graph, and the numbers that relation states start from. Gate and heads read true relevance, but
     with all-shuffled, where every neighbor has the numbers of another one everywhere.
@@ -52,6 +54,10 @@ class Settings:
     drop_high: float = 0.7
     """The share of edges that a step drops is drawn between the two."""
     clip: float = 1.0
+    constant: bool = False
+    """Whether the learning rate stays where it is instead of falling to 0."""
+    pieces: int = 0
+    """How many pieces of each graph are in the mixture beside it: the facts of half of its relations."""
     power: float = 0.5
     """A graph is drawn with probability ~ facts ** power."""
 
@@ -104,10 +110,11 @@ class Blind(nn.Module):
 
 def builder_of(graph: Graph, settings: Settings) -> BatchBuilder:
     """What makes batches over a graph, with other weights of the relation graph where an ablation wants them."""
-    kind = BatchBuilder if settings.weights in ("relevance", "all-shuffled") else WeightedBuilder
-    builder = kind(graph, settings.layers, settings.context, Statistics.of(graph), relation_graph=True)
+    usual = settings.weights in ("relevance", "all-shuffled") and settings.pairs
+    kind = BatchBuilder if usual else WeightedBuilder
+    builder = kind(graph, settings.layers, settings.context, Statistics.of(graph), relation_graph=True, pairs=True)
     if isinstance(builder, WeightedBuilder):
-        builder.weights, builder.control = settings.weights, settings.control
+        builder.weights, builder.control, builder.blind = settings.weights, settings.control, not settings.pairs
     return builder
 
 
@@ -116,6 +123,8 @@ class WeightedBuilder(BatchBuilder):
 
     weights = "relevance"
     control = 0
+    blind = False
+    """Whether numbers over pairs are 0."""
 
     @cached_property
     def shuffle(self) -> Tensor:
@@ -131,6 +140,9 @@ class WeightedBuilder(BatchBuilder):
         **options: Any,
     ) -> QueryBatch:
         batch = super().build(query_head, query_relation, hidden_edge, **options)
+        if self.blind:
+            assert batch.pair_numbers is not None
+            batch = replace(batch, pair_numbers=torch.zeros_like(batch.pair_numbers))
         hidden = torch.full_like(query_head, -1) if hidden_edge is None else hidden_edge
         return weighted(batch, self.weights, self._counts, self.shuffle, hidden)
 
@@ -142,6 +154,8 @@ def weighted(
     shared, own = batch.relation_precision, batch.own_relevance
     assert shared is not None  # [2R, 2R]
     assert own is not None  # [B, 4, 2R]
+    if kind in ("relevance", "all-shuffled"):
+        return batch
     if kind == "shuffled":  # every neighbor has the numbers of another one
         return replace(batch, neighbors=shuffle)
     if kind == "binary":

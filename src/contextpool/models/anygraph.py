@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from contextpool.context.config import ContextConfig
+from contextpool.context.parallel import NUMBERS
 from contextpool.errors import ConfigError
 from contextpool.graph.relations import inverse
 from contextpool.kernels.hop import Hop
@@ -26,8 +27,10 @@ from contextpool.models.streams import LEAST_MASS, RelevanceGate
 from contextpool.pool.batch import QueryBatch
 from contextpool.pool.candidates import FEATURES
 
-RELATION_FEATURES = 22
-"""Eight relevances, their logarithms, four times whether they are 0, whether y is x, whether y is inverse(x)."""
+RELATION_FEATURES = 36
+"""Eight relevances, their logarithms, four times whether they are 0, whether y is x, whether y is inverse(x); then eight
+numbers over pairs, logarithms of four of them, twice whether they are 0.
+"""
 HEAD_HIDDEN = 16
 
 
@@ -91,6 +94,10 @@ class AnyGraph(LinkPredictor):
         return True
 
     @property
+    def reads_pairs(self) -> bool:
+        return True
+
+    @property
     def takes_padding(self) -> bool:
         return triton_takes(self.settings.dim, REDUCTIONS)
 
@@ -123,14 +130,17 @@ class RelationStates(nn.Module):
     def forward(self, batch: QueryBatch, num_relations: int) -> Tensor:
         """[B, 2R, D]"""
         graph = RelationGraph.of(batch, num_relations)
-        state: Tensor = self.first(relation_numbers(batch, num_relations))
+        numbers = torch.cat(
+            [relation_numbers(batch, num_relations), pair_numbers(batch, num_relations)], dim=2
+        )
+        state: Tensor = self.first(numbers)
         for own, others, norm in zip(self.own, self.others, self.norm, strict=True):
             state = norm(state + torch.relu(own(state) + others(graph.seen_by_relations(state))))
         return state
 
 
 def relation_numbers(batch: QueryBatch, num_relations: int) -> Tensor:
-    """[B, 2R, RELATION_FEATURES] all that a relation state starts from: no embedding of any relation."""
+    """[B, 2R, 22] what entities say of each relation: no embedding of any."""
     own = relevance_to_query(batch, num_relations)  # [B, 4, 2R]
     if batch.neighbors is not None:
         own = own[:, :, batch.neighbors]
@@ -145,6 +155,18 @@ def relation_numbers(batch: QueryBatch, num_relations: int) -> Tensor:
         asked,
         asked.roll(num_relations, dims=2),
     ]
+    return torch.cat(parts, dim=1).transpose(1, 2)
+
+
+def pair_numbers(batch: QueryBatch, num_relations: int) -> Tensor:
+    """[B, 2R, 14] the same of what pairs of entities say."""
+    own = batch.pair_numbers
+    assert own is not None, "this model needs batches with numbers over pairs"
+    if batch.neighbors is not None:
+        own = own[:, :, batch.neighbors]
+    both_ways = torch.cat([own, own.roll(num_relations, dims=2)], dim=1)  # [B, 8, 2R] of y, then of inverse(y)
+    relevance = both_ways[:, [0, 1, NUMBERS, NUMBERS + 1]]
+    parts = [both_ways, torch.log(relevance + 1e-3) / 3, (relevance[:, ::2] <= 0).to(own.dtype)]
     return torch.cat(parts, dim=1).transpose(1, 2)
 
 

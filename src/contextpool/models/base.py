@@ -103,11 +103,17 @@ class LinkPredictor(nn.Module):
         """Whether batches have to hold the relevance of all relations to one another (`relation_graph`)."""
         return False
 
+    @property
+    def reads_pairs(self) -> bool:
+        """Whether batches have to hold what pairs of entities say of relations (`pairs`)."""
+        return False
+
     def builder(
         self, graph: Graph, context: ContextConfig | None, statistics: Statistics | None
     ) -> BatchBuilder:
         """What makes batches over a graph that hold what the model reads, and no more."""
-        return BatchBuilder(graph, self.num_layers, context, statistics, relation_graph=self.reads_relations)
+        related, pairs = self.reads_relations, self.reads_pairs
+        return BatchBuilder(graph, self.num_layers, context, statistics, relation_graph=related, pairs=pairs)
 
     def allow_reflexive(self, relation: Tensor) -> None:
         """Called with the directed relations [K] of training queries that lead back to their head; most ignore it."""

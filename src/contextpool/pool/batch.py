@@ -15,6 +15,7 @@ from contextpool.context.config import NO_CONTEXT, ContextConfig, ViewConfig
 from contextpool.context.counts import CountsOf, Statistics
 from contextpool.context.families import ContextFamilies
 from contextpool.context.neighbors import ContextNeighbors, RelationSelector
+from contextpool.context.parallel import ParallelCounts, Parallels
 from contextpool.context.relevance import shuffled_neighbors
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import inverse
@@ -49,6 +50,10 @@ class QueryBatch:
     """[B, 4, 2R] precision and recall for the query relation and for its inverse without the query's own fact: what
     takes the place of their rows and columns. None where nothing is left out.
     """
+    pair_numbers: Tensor | None = None
+    """[B, NUMBERS, 2R] what pairs of entities say of each relation (`context.parallel`), without the query's own fact;
+    None unless it is read.
+    """
     neighbors: Tensor | None = None
     """[2R] in the shuffled control, whose numbers every neighbor has in the relation graph; None for its own."""
 
@@ -63,6 +68,7 @@ OF_QUERIES = (
     "candidate_features",
     "candidate_mass",
     "own_relevance",
+    "pair_numbers",
 )
 """Fields with a row for each query."""
 
@@ -79,6 +85,10 @@ class BatchBuilder:
     """Which code builds: Triton where the graph is on CUDA and the views are Algorithm 3's, or the general one."""
     relation_graph: bool = False
     """Whether batches hold the relevance of all relations to one another."""
+    pairs: bool = False
+    """Whether batches hold what pairs of entities say of relations."""
+    parallel_counts: ParallelCounts | None = None
+    """Counts for that, by default the graph's own."""
     selectors: tuple[RelationSelector, ...] = field(init=False, default=())
     """What each view is walked by."""
 
@@ -111,6 +121,10 @@ class BatchBuilder:
             return None
         drawn = shuffled_neighbors(self.graph.relation_vocabulary.num_directed, self.context.control_seed)
         return torch.from_numpy(drawn).to(self.graph.device)
+
+    @cached_property
+    def _parallels(self) -> Parallels:
+        return Parallels(self.graph, self.parallel_counts or ParallelCounts.of(self.graph))
 
     def _fast_builder(self) -> DeviceBuilder | None:
         wanted = self.backend == "triton" or (self.backend == "auto" and self.graph.device.type == "cuda")
@@ -145,16 +159,21 @@ class BatchBuilder:
         hidden_edge = torch.full_like(query_head, -1) if hidden_edge is None else self._asked_for(hidden_edge)
         asked = _Asked(query_head, query_relation, hidden_edge, hides)
         if self._device_builder is not None and removed is None:
-            return self._with_mass(self._build_on_device(self._device_builder, asked, dropout), asked)
+            return self._completed(self._build_on_device(self._device_builder, asked, dropout), asked)
         own = HiddenEdges.one_per_query(self.graph, hidden_edge) if removed is None else removed
         hidden = own if dropout is None else dropout.hidden_edges(self.graph, own)
-        return self._with_mass(self._with_relevance(self._propagation(asked, hidden, own), asked), asked)
+        return self._completed(self._with_relevance(self._propagation(asked, hidden, own), asked), asked)
 
     def _asked_for(self, column: Tensor) -> Tensor:
         """[B] where the graph is, one after the other in memory: kernels see no strides."""
         return column.to(self.graph.device).long().contiguous()
 
-    def _with_mass(self, batch: QueryBatch, asked: _Asked) -> QueryBatch:
+    def _completed(self, batch: QueryBatch, asked: _Asked) -> QueryBatch:
+        """With what is made alike everywhere."""
+        if self.pairs:
+            hidden = asked.hidden_edge if asked.hides else None
+            numbers = self._parallels.numbers(asked.head, asked.relation, hidden)
+            batch = replace(batch, pair_numbers=numbers)
         if self.context is None or not self.context.arrive_walk:
             return batch
         return replace(batch, candidate_mass=walk_mass(self.graph, asked.head, asked.hidden_edge))
@@ -164,6 +183,8 @@ class BatchBuilder:
         if self.relation_graph:
             assert self._relation_precision is not None  # made once, for all copies
         other = copy(self)
+        if self.pairs:
+            other._parallels = Parallels(graph, self._parallels.counts)
         other.graph = graph
         other.__dict__.pop("_counts", None)
         other._device_builder = other._fast_builder()
