@@ -7,7 +7,7 @@ of all gathers, which is what has to come from memory or cache.
 
     python benchmarks/step.py --device cuda --steps 200
     python benchmarks/step.py --scaling --device cuda
-    python benchmarks/step.py --mixture anygraph-1 --device cuda --steps 500
+    python benchmarks/step.py --mixture anygraph-1.toml --device cuda --steps 500
 """
 
 from __future__ import annotations
