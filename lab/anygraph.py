@@ -22,7 +22,6 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -48,7 +47,12 @@ from contextpool.triples.store import Triples
 from lab.anygraph_model import Settings, builder_of, new_model
 
 FAMILIES = {"freebase": "fb237", "wordnet": "WN18RR", "nell": "nell"}
-"""Families that can be left out: the beginning of the names of their graphs."""
+"""Families whose training sides are asked when they are left out: the beginning of the names of their graphs."""
+FAMILY_OF = {
+    "fb237": "Freebase", "WN18RR": "WordNet", "nell": "NELL", "codex": "Wikidata", "wikitopics": "Wikidata",
+    "pediatypes-db2wd": "Wikidata", "pediatypes": "DBpedia", "kinships": "small", "nations": "small", "umls": "small",
+}  # fmt: skip
+"""The family of a graph, by the beginning of its name; the longest that fits."""
 HELD_BACK = ("umls", "wikitopics-loc")
 """Graphs of the pool that choices are not made on."""
 DEFAULT = (
@@ -59,8 +63,15 @@ EVALUATION_BATCH = 16
 TOLD_EVERY = 100
 """Steps between two lines about the loss, and between two checkpoints."""
 
-LEAST_RELATIONS, LEAST_FACTS = 8, 2000
-"""Of a graph that pieces are taken of, and of a piece."""
+
+def family_of(name: str) -> str:
+    """Of grail/NAME or pool/NAME, /msg or not. The two graphs of pediatypes-db2wd are of two families."""
+    short = name.partition("/")[2] or name
+    if short.startswith("pediatypes-db2wd") and not short.endswith("/msg"):
+        return "DBpedia"
+    fitting = [start for start in FAMILY_OF if short.startswith(start)]
+    return FAMILY_OF[max(fitting, key=len)] if fitting else short
+
 
 Score = Callable[[QueryBatch], Tensor]
 """batch -> scores [B, N]"""
@@ -103,8 +114,6 @@ def recipe_of(settings: Settings, mixture: Mixture, steps: int) -> Recipe:
         weight_decay=settings.weight_decay,
         warmup_steps=50,
         clip_norm=settings.clip,
-        schedule="exponential" if settings.constant else "cosine",
-        decay=1.0 if settings.constant else 0.99,
         checkpoint_steps=TOLD_EVERY,
     )
     dropout = (settings.drop_low, settings.drop_high)
@@ -167,17 +176,20 @@ def graph_names(data: Path, mixture: Iterable[str], left_out: Iterable[str]) -> 
     wanted = set(mixture) if mixture != ["all"] else {names[path].partition("/")[2] for path in everything}
     if missing := wanted - {name.partition("/")[2] for name in names.values()}:
         raise DataError(f"{data}: no graph to train on is called {', '.join(sorted(missing))}.")
-    outside = tuple(FAMILIES[family] for family in left_out)
-    short = {name: name.partition("/")[2] for name in names.values()}
-    return sorted(name for name in short if short[name] in wanted and not short[name].startswith(outside))
+    used = [name for name in names.values() if name.partition("/")[2] in wanted]
+    return sorted(name for name in used if not any(belongs(name, one) for one in left_out))
+
+
+def belongs(name: str, left_out: str) -> bool:
+    """Whether a graph is of a family, in lower case, or its name begins so (wikitopics-art)."""
+    return family_of(name).lower() == left_out or name.partition("/")[2].startswith(left_out)
 
 
 def evaluation(score: Score, options: argparse.Namespace, settings: Settings) -> dict[str, Any]:
-    """Over the training sides of the families that were left out."""
+    """Over the training sides of those of FAMILIES that were left out."""
     figures = {}
-    for name in (
-        f"{FAMILIES[family]}_v{version}" for family in options.leave_out for version in (1, 2, 3, 4)
-    ):
+    families = [FAMILIES[one] for one in options.leave_out if one in FAMILIES]
+    for name in (f"{family}_v{version}" for family in families for version in (1, 2, 3, 4)):
         folder = options.data / "grail" / name
         facts = read_part(folder, "train")
         queries = joined(
@@ -203,17 +215,12 @@ def train(options: argparse.Namespace, settings: Settings) -> None:
     """Train, then ask the families that were left out."""
     names = graph_names(options.data, options.mixture, options.leave_out)
     facts = tuple(facts_of(options.data, name) for name in names)
-    if settings.pieces:
-        names, facts = with_pieces(names, facts, settings.pieces)
     mixture = Mixture(tuple(map(MixedGraph, names)), facts, tuple(facts_sha256(one) for one in facts))
     training = LabPretraining(settings, mixture, options.steps, options.seed, torch.device(options.device))
     size = sum(weight.numel() for weight in training.model.parameters())
     log(options, {"event": "start", "trained_on": names, "parameters": size})
 
-    kept: list[dict[str, Tensor]] = []
-
     def tell(event: dict[str, Any]) -> None:
-        kept.append({name: value.detach().cpu().clone() for name, value in training.model.state_dict().items()})
         step = min(options.steps, event["epoch"] * TOLD_EVERY)
         told = {key: round(event[key], 4) for key in ("loss", "seconds")}
         log(options, {"event": "steps", "step": step, **told})
@@ -226,28 +233,6 @@ def train(options: argparse.Namespace, settings: Settings) -> None:
     figures = evaluation(training.model.eval(), options, settings)
     told = {"device": options.device, "settings": asdict(settings)}
     log(options, {"event": "result", **result, **figures, **told})
-    for share in options.average:
-        last = kept[-max(1, round(share * len(kept))) :]
-        training.model.load_state_dict(averaged(last))
-        figures = evaluation(training.model.eval(), options, settings)
-        log(options, {"event": "averaged", "share": share, **result, **figures, **told})
-
-
-def with_pieces(
-    names: Sequence[str], facts: Sequence[Triples], pieces: int
-) -> tuple[list[str], tuple[Triples, ...]]:
-    """The graphs, and of each with relations enough some pieces: the facts of half of its relations, drawn at random."""
-    all_names, every = list(names), list(facts)
-    for number, (name, whole) in enumerate(zip(names, facts, strict=True)):
-        relations = len(whole.relations)
-        for piece in range(pieces if relations >= LEAST_RELATIONS else 0):
-            draw = np.random.default_rng([number, piece])
-            kept = draw.permutation(relations)[: relations // 2]
-            part = Triples.from_labels(whole.select(np.isin(whole.ids[:, 1], kept)))
-            if len(part) >= LEAST_FACTS:
-                all_names.append(f"{name}#{piece}")
-                every.append(part)
-    return all_names, tuple(every)
 
 
 def asked(options: argparse.Namespace, settings: Settings) -> dict[str, Any]:
@@ -309,7 +294,9 @@ def main() -> int:
     parser.add_argument(
         "--data", type=Path, help="holds grail/ and pool/; default: where the benchmarks are found"
     )
-    parser.add_argument("--leave-out", nargs="*", choices=list(FAMILIES), default=["nell"])
+    parser.add_argument(
+        "--leave-out", nargs="*", default=["nell"], help="families in lower case, or beginnings of names"
+    )
     parser.add_argument("--mixture", nargs="+", default=DEFAULT, help="names of graphs, or all")
     parser.add_argument("--set", action="append", default=[], help="key=value of Settings")
     parser.add_argument("--name", default="default", help="of the setting, in the lines")
@@ -318,9 +305,6 @@ def main() -> int:
     parser.add_argument("--queries", type=int, default=300, help="triples asked of each graph")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, help="a file that lines are appended to")
-    parser.add_argument(
-        "--average", type=float, nargs="*", default=[], help="shares of the steps, whose last weights are averaged"
-    )
     parser.add_argument(
         "--run", type=Path, action="append", default=[], help="a run folder, gone on with where there is one"
     )

@@ -54,10 +54,6 @@ class Settings:
     drop_high: float = 0.7
     """The share of edges that a step drops is drawn between the two."""
     clip: float = 1.0
-    constant: bool = False
-    """Whether the learning rate stays where it is instead of falling to 0."""
-    pieces: int = 0
-    """How many pieces of each graph are in the mixture beside it: the facts of half of its relations."""
     power: float = 0.5
     """A graph is drawn with probability ~ facts ** power."""
 
@@ -112,9 +108,15 @@ def builder_of(graph: Graph, settings: Settings) -> BatchBuilder:
     """What makes batches over a graph, with other weights of the relation graph where an ablation wants them."""
     usual = settings.weights in ("relevance", "all-shuffled") and settings.pairs
     kind = BatchBuilder if usual else WeightedBuilder
-    builder = kind(graph, settings.layers, settings.context, Statistics.of(graph), relation_graph=True, pairs=True)
+    builder = kind(
+        graph, settings.layers, settings.context, Statistics.of(graph), relation_graph=True, pairs=True
+    )
     if isinstance(builder, WeightedBuilder):
-        builder.weights, builder.control, builder.blind = settings.weights, settings.control, not settings.pairs
+        builder.weights, builder.control, builder.blind = (
+            settings.weights,
+            settings.control,
+            not settings.pairs,
+        )
     return builder
 
 

@@ -23,12 +23,13 @@ import scipy.stats
 SEEDS, FAMILIES = range(5), ("nell", "wordnet")
 STEPS, QUERIES = 600, 300
 ARMS: dict[str, tuple[str, ...]] = {
-    "context": (),
-    "shuffled": ("weights=all-shuffled", "control={seed}"),
-    "none": ("weights=binary", "heads=none"),
+    "context": ("pairs=false",),
+    "shuffled": ("pairs=false", "weights=all-shuffled", "control={seed}"),
+    "none": ("pairs=false", "weights=binary", "heads=none"),
+    "pairs": (),
 }
 """Settings of `lab.anygraph` by arm; a seed has a permutation of its own."""
-AGAINST = ("shuffled", "none")
+AGAINST = ("shuffled", "none", "pairs")
 
 Line = dict[str, Any]
 
@@ -51,10 +52,10 @@ def results(path: Path) -> list[Line]:
     return [line for line in map(json.loads, lines) if line["event"] == "result"]
 
 
-def run(out: Path) -> None:
+def run(out: Path, seeds: Sequence[int]) -> None:
     done = {(line["name"], line["leave_out"][0], line["seed"]) for line in results(out)}
     for training in trainings():
-        if training not in done:
+        if training not in done and training[2] in seeds:
             subprocess.run(command(*training, out), check=True)
 
 
@@ -104,9 +105,10 @@ def main() -> int:
     parser.add_argument("what", choices=("run", "table"))
     parser.add_argument("lines", nargs="?", type=Path, help="of table: a file that run made")
     parser.add_argument("--out", type=Path, default=Path("results/anygraph/controls.jsonl"))
+    parser.add_argument("--seed", type=int, action="append", choices=SEEDS, help="of run: these seeds alone")
     options = parser.parse_args()
     if options.what == "run":
-        run(options.out)
+        run(options.out, options.seed or SEEDS)
     else:
         print(table(results(options.lines or options.out)))
     return 0

@@ -32,26 +32,12 @@ from contextpool.predict import Predictor
 from contextpool.triples.catalog import data_folders, load_dataset
 from contextpool.triples.dataset import Dataset
 from contextpool.triples.store import Triples
-from lab.anygraph import HELD_BACK, read_part
+from lab.anygraph import HELD_BACK, family_of, read_part
 from lab.measure import DISTANCES, SUPPORTS, distance_places, sums_by_bucket, support_places
 from lab.ship import ship
 
 HALF_LINKS = ("answer and asked", "answer only", "asked only", "neither")
 """Where the relation is already seen: at the answer in its place, at the entity that is asked about in its own."""
-FAMILY_OF = {
-    "fb237": "Freebase", "WN18RR": "WordNet", "nell": "NELL", "codex": "Wikidata", "wikitopics": "Wikidata",
-    "pediatypes-db2wd": "Wikidata", "pediatypes": "DBpedia", "kinships": "small", "nations": "small", "umls": "small",
-}  # fmt: skip
-"""The family of a graph, by the beginning of its name; the longest that fits."""
-
-
-def family_of(name: str) -> str:
-    """Of grail/NAME or pool/NAME, /msg or not. The two graphs of pediatypes-db2wd are of two families."""
-    short = name.partition("/")[2] or name
-    if short.startswith("pediatypes-db2wd") and not short.endswith("/msg"):
-        return "DBpedia"
-    fitting = [start for start in FAMILY_OF if short.startswith(start)]
-    return FAMILY_OF[max(fitting, key=len)] if fitting else short
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,96 @@
+"""Numbers over pairs of entities against plain sets, with the hidden fact taken out of the graph before counting."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+
+import pytest
+import torch
+
+from contextpool.context.parallel import ParallelCounts, Parallels
+from contextpool.graph.graph import Graph
+from support import Triple, amount, random_triples
+
+CASES = amount(300, 20_000)
+
+
+def directed(triples: set[Triple]) -> set[Triple]:
+    return triples | {(tail, f"{relation}^-1", head) for head, relation, tail in triples}
+
+
+def literal_counts(facts: set[Triple], names: list[str]) -> tuple[list[list[int]], list[int]]:
+    """both [2R, 2R] and support [2R], by looking at every pair."""
+    pairs = {name: {(head, tail) for head, relation, tail in facts if relation == name} for name in names}
+    both = [[len(pairs[one] & pairs[other]) for other in names] for one in names]
+    return both, [len({head for head, _ in pairs[name]}) for name in names]
+
+
+def literal_numbers(facts: set[Triple], names: list[str], head: str, asked: str) -> list[list[float]]:
+    """[4, 2R]"""
+    both, support = literal_counts(facts, names)
+    x = names.index(asked)
+    leaving = Counter(relation for start, relation, _ in facts if start == head)
+    each = range(len(names))
+    return [
+        [both[x][y] / max(both[y][y], 1) for y in each],
+        [both[x][y] / max(both[x][x], 1) for y in each],
+        [math.log(max(both[y][y], 1) / max(support[y], 1)) for y in each],
+        [math.log1p(leaving[names[y]]) for y in each],
+    ]
+
+
+def names_of(graph: Graph) -> list[str]:
+    return [*graph.relations, *(f"{relation}^-1" for relation in graph.relations)]
+
+
+@pytest.mark.parametrize("first", range(0, CASES, 100))
+def test_counts_and_numbers_are_those_of_plain_sets(first: int) -> None:
+    for seed in range(first, first + 100):
+        triples = set(random_triples(seed))
+        graph, rng = Graph.from_triples(sorted(triples)), random.Random(seed)
+        names, facts = names_of(graph), directed(triples)
+        counts = ParallelCounts.of(graph)
+        both, support = literal_counts(facts, names)
+        assert counts.both.tolist() == both
+        assert counts.support.tolist() == support
+        edges = [-1, *rng.choices(range(graph.num_edges), k=4)]
+        queries = [
+            (rng.choice(graph.entities), rng.choice(names)) if edge < 0 else edge_of(graph, names, edge)[:2]
+            for edge in edges
+        ]
+        heads = torch.tensor([graph.entities.index(head) for head, _ in queries])
+        relations = torch.tensor([names.index(relation) for _, relation in queries])
+        found = Parallels(graph, counts).numbers(heads, relations, torch.tensor(edges))
+        for row, (edge, query) in enumerate(zip(edges, queries, strict=True)):
+            left = facts if edge < 0 else without(facts, edge_of(graph, names, edge))
+            expected = torch.tensor(literal_numbers(left, names, *query))
+            torch.testing.assert_close(found[row], expected, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("first", range(0, CASES, 100))
+def test_counts_without_a_fact_are_those_of_the_graph_that_never_held_it(first: int) -> None:
+    for seed in range(first, first + 100):
+        triples = set(random_triples(seed))
+        graph, rng = Graph.from_triples(sorted(triples)), random.Random(seed)
+        names, edge = names_of(graph), rng.randrange(graph.num_edges)
+        found = Parallels(graph, ParallelCounts.of(graph)).without(edge)
+        both, support = literal_counts(without(directed(triples), edge_of(graph, names, edge)), names)
+        assert found.both.tolist() == both
+        assert found.support.tolist() == support
+
+
+def edge_of(graph: Graph, names: list[str], edge: int) -> Triple:
+    """(head, relation, tail) of a directed edge."""
+    head, relation, tail = (
+        int(column[edge]) for column in (graph.edge_head, graph.edge_relation, graph.edge_tail)
+    )
+    return graph.entities[head], names[relation], graph.entities[tail]
+
+
+def without(facts: set[Triple], fact: Triple) -> set[Triple]:
+    """Without a fact in either direction."""
+    head, relation, tail = fact
+    back = relation.removesuffix("^-1") if relation.endswith("^-1") else f"{relation}^-1"
+    return facts - {fact, (tail, back, head)}
