@@ -29,6 +29,7 @@ from contextpool.experiment import evaluate, load, machine
 from contextpool.graph.graph import Graph
 from contextpool.models.walk import Walk
 from contextpool.predict import Predictor
+from contextpool.train.run_folder import RunFolder
 from contextpool.triples.catalog import data_folders, load_dataset
 from contextpool.triples.dataset import Dataset
 from contextpool.triples.store import Triples
@@ -133,8 +134,18 @@ def predictor_of(run: str) -> Predictor:
         return load(Path(folder) / "run")
 
 
+def trained_on(run: str) -> list[str]:
+    """The graphs that a run folder says it was trained on."""
+    if not Path(run).is_dir():
+        return []
+    rows = RunFolder.open(Path(run)).config.get("graphs", ())
+    return [str(row["name"]) for row in rows]
+
+
 def ask(options: argparse.Namespace) -> None:
     """A line for each graph, as soon as it is known."""
+    if options.trained_on is None:
+        options.trained_on = trained_on(options.run)
     for name in names_in(options.data, options.graphs):
         asked = Asked.read(options.data, name)
         began = time.perf_counter()
@@ -142,7 +153,7 @@ def ask(options: argparse.Namespace) -> None:
         report = evaluate(predictor, asked.dataset, batch_size=16)
         told = {"model": options.name or options.run, "seed": options.seed, "trained_on": options.trained_on}
         line = {**told, **line_of(asked, report), "commit": machine("cpu")["commit"]}
-        line["clean"] = line["family"] not in {family_of(one) for one in options.trained_on or ()}
+        line["clean"] = line["family"] not in {family_of(one) for one in options.trained_on}
         line["total_seconds"] = round(time.perf_counter() - began, 1)
         print(
             json.dumps(
@@ -214,7 +225,9 @@ def main() -> int:
         "--data", type=Path, help="holds grail/ and pool/; default: where the benchmarks are found"
     )
     parser.add_argument(
-        "--trained-on", nargs="*", help="graphs that the run was trained on; decides what is clean"
+        "--trained-on",
+        nargs="*",
+        help="graphs that the model was trained on, which decide what is clean; default: what a run says",
     )
     parser.add_argument("--name", help="of the model, in the lines")
     parser.add_argument("--seed", type=int, default=0)
