@@ -1,11 +1,14 @@
 """Ask a model about graphs whose family it was not trained on: the inference sides of GraIL, the pool's `msg` graphs.
 
     python -m lab.zeroshot RUN --graphs grail/nell --out results/anygraph/zeroshot.jsonl
+    python -m lab.zeroshot RUN --fine-tune --graphs grail/nell --out results/anygraph/fine-tuned.jsonl
     python -m lab.zeroshot walk --graphs grail pool     walk mass times candidate relevance, nothing trained
     python -m lab.zeroshot table results/anygraph/zeroshot.jsonl       MRR, and by half-links, distance, support
 
-RUN is a run folder, a checkpoint of `lab.anygraph`, or `shipped`. Figures of a graph whose family is in `--trained-on`
-are marked as not clean. P1 asks valid and test, P2 test alone; both are given with realistic and with pessimistic ties.
+RUN is a run folder, a checkpoint of `lab.anygraph`, or `shipped`. Figures of a graph whose family is in `--trained-on` are
+marked as not clean. `--fine-tune` first trains on from the run on the training side of each GraIL split, as `contextpool
+train grail/nell_v1 --from RUN` does, and its own validation says when to stop. P1 asks valid and test, P2 test alone;
+both are given with realistic and with pessimistic ties.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ import numpy as np
 from contextpool.context.config import NO_CONTEXT
 from contextpool.context.counts import Statistics
 from contextpool.evaluate.report import EvaluationReport
-from contextpool.experiment import evaluate, load, machine
+from contextpool.experiment import evaluate, load, machine, train
 from contextpool.graph.graph import Graph
 from contextpool.models.walk import Walk
 from contextpool.predict import Predictor
@@ -123,15 +126,23 @@ def names_in(data: Path, wanted: Iterable[str]) -> Iterator[str]:
             yield name
 
 
-def predictor_of(run: str) -> Predictor:
+def predictor_of(run: str, device: str) -> Predictor:
     """Of a run folder, of a checkpoint, or the one of the package."""
-    if run == "shipped":
-        return load()
-    if Path(run).is_dir():
-        return load(run)
+    if run == "shipped" or Path(run).is_dir():
+        return load(None if run == "shipped" else run, device=device)
     with tempfile.TemporaryDirectory() as folder:
         ship([Path(run)], {}, Path(folder) / "run")
-        return load(Path(folder) / "run")
+        return load(Path(folder) / "run", device=device)
+
+
+def fine_tuned(name: str, options: argparse.Namespace) -> tuple[Predictor, dict[str, Any]]:
+    """The run trained on, on the training side of a split, and what its validation said."""
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "run"
+        predictor = train(name, seed=options.seed, output=output, start=options.run, device=options.device)
+        told = RunFolder.open(output).read_json("metrics.json")
+    history = [round(epoch["valid_mrr"], 4) for epoch in told["history"]]
+    return predictor, {"best_epoch": told["best_epoch"], "valid_mrr": history}
 
 
 def trained_on(run: str) -> list[str]:
@@ -149,10 +160,16 @@ def ask(options: argparse.Namespace) -> None:
     for name in names_in(options.data, options.graphs):
         asked = Asked.read(options.data, name)
         began = time.perf_counter()
-        predictor = walk_predictor(asked.dataset) if options.run == "walk" else predictor_of(options.run)
+        more: dict[str, Any] = {}
+        if options.run == "walk":
+            predictor = walk_predictor(asked.dataset)
+        elif options.fine_tune:
+            predictor, more = fine_tuned(name, options)
+        else:
+            predictor = predictor_of(options.run, options.device)
         report = evaluate(predictor, asked.dataset, batch_size=16)
         told = {"model": options.name or options.run, "seed": options.seed, "trained_on": options.trained_on}
-        line = {**told, **line_of(asked, report), "commit": machine("cpu")["commit"]}
+        line = {**told, **more, **line_of(asked, report), "commit": machine("cpu")["commit"]}
         line["clean"] = line["family"] not in {family_of(one) for one in options.trained_on}
         line["total_seconds"] = round(time.perf_counter() - began, 1)
         print(
@@ -231,6 +248,10 @@ def main() -> int:
     )
     parser.add_argument("--name", help="of the model, in the lines")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--fine-tune", action="store_true", help="train on from RUN on each split before it is asked"
+    )
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, help="a file that lines are appended to")
     options = parser.parse_args()
     if options.run == "table":
