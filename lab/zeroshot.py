@@ -5,10 +5,10 @@
     python -m lab.zeroshot walk --graphs grail pool     walk mass times candidate relevance, nothing trained
     python -m lab.zeroshot table results/anygraph/zeroshot.jsonl       MRR, and by half-links, distance, support
 
-RUN is a run folder, a checkpoint of `lab.anygraph`, or `shipped`. Figures of a graph whose family is in `--trained-on` are
-marked as not clean. `--fine-tune` first trains on from the run on the training side of each GraIL split, as `contextpool
-train grail/nell_v1 --from RUN` does, and its own validation says when to stop. P1 asks valid and test, P2 test alone;
-both are given with realistic and with pessimistic ties.
+RUN is a run folder, a checkpoint of `lab.anygraph`, or `shipped`. Figures of a graph whose family is in `--trained-on`
+are marked as not clean. `--fine-tune` first trains on from the run on the training side of each GraIL split, as
+`contextpool train grail/nell_v1 --from RUN` does, and its own validation says when to stop. P1 asks valid and test, P2
+test alone; both are given with realistic and with pessimistic ties.
 """
 
 from __future__ import annotations
