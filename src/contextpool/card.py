@@ -18,7 +18,7 @@ def model_card(
     recipe: Recipe, dataset: Dataset, seed: int, metrics: Mapping[str, Any], seen: Sequence[str] = ()
 ) -> str:
     """README.md of a run; `seen` are graphs of the dataset's family that its start was trained on."""
-    context = "no context" if recipe.context is None else f"context with {recipe.context.num_views} views"
+    context = "no context" if recipe.context is None else f"context ({recipe.context.described()})"
     valid = (
         "not trained"
         if metrics["valid_mrr"] is None

@@ -237,7 +237,9 @@ def test_a_sparse_graph_holds_out_what_it_can(cli: Any) -> None:
     star = [("hub", "has", f"leaf {n}") for n in range(60)]
     extra = [("hub", "likes", f"leaf {n}") for n in range(5)]
     Path("star.tsv").write_text("".join("\t".join(fact) + "\n" for fact in [*star, *extra]))
-    told_so = cli("data", "info", "star.tsv", "--json")
+    whole = json.loads(cli("data", "info", "star.tsv", "--json").out)
+    assert (whole["entities"], whole["relations"], whole["facts"]) == (61, 2, 65)
+    told_so = cli("data", "info", "star.tsv?split=facts", "--json")
     assert told_so.code == 0, told_so.err
     counted = json.loads(told_so.out)["triples"]
     assert 1 <= counted["validation_queries"] <= counted["inference_test"] <= 3

@@ -14,6 +14,7 @@ from contextpool.cli.output import console, count_bar, note, print_json, progres
 if TYPE_CHECKING:
     from contextpool.triples.dataset import Dataset
     from contextpool.triples.fetch import Progress
+    from contextpool.triples.sources.address import Address
 
 app = typer.Typer(
     help="Look at datasets, check them, convert them, get them, make them.",
@@ -70,8 +71,11 @@ def list_datasets(as_json: JsonOption = False) -> None:
 def show_dataset(
     dataset: DatasetArgument, skip_unknown: SkipOption = False, as_json: JsonOption = False
 ) -> None:
-    """What a dataset holds, and which part plays which role."""
-    summary = _loaded(dataset, skip_unknown).summary()
+    """What a dataset holds, and which part plays which role; or how large one graph is."""
+    from contextpool.triples.catalog import whole_graph
+
+    address = whole_graph(dataset)
+    summary = _loaded(dataset, skip_unknown).summary() if address is None else _graph_summary(address)
     if as_json:
         print_json(summary)
         return
@@ -79,6 +83,14 @@ def show_dataset(
     figures = {key: value for key, value in (summary | parts).items() if key not in ("name", "triples")}
     rows = [(key.replace("_", " "), _cell(value)) for key, value in figures.items()]
     console().print(table(str(summary["name"]), ("what", "how many"), rows))
+
+
+def _graph_summary(address: Address) -> dict[str, Any]:
+    from contextpool.triples.reader import read_triples
+
+    facts = read_triples(address, tell=note)
+    counts = {"entities": len(facts.entities), "relations": len(facts.relations), "facts": len(facts)}
+    return {"name": address.path.name or address.kind, **counts, "triples": {}}
 
 
 def _loaded(dataset: str, skip_unknown: bool) -> Dataset:
@@ -207,7 +219,7 @@ def map_triples(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a mapped graph.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a graph that stays in its files: any size, opened at once; `predict` takes the folder as its graph."""
+    """Make a graph that stays in its files: any size, opened at once; `ask` and the others take the folder for it."""
     from contextpool.context.map_graph import map_graph
 
     with count_bar("mapping") as update:

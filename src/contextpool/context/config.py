@@ -77,6 +77,17 @@ class ContextConfig:
     def num_views(self) -> int:
         return len(self.views)
 
+    def described(self) -> str:
+        """What is used of it, in words."""
+        used = {
+            f"{self.num_views} pooled views": self.num_views > 0,
+            "gated messages": self.gate,
+            "candidate relevance": self.arrive,
+            "candidate features": self.arrive and self.arrive_features,
+            "walk mass": self.arrive_walk,
+        }
+        return ", ".join(name for name, is_used in used.items() if is_used) or "counted, not used"
+
     @property
     def has_families(self) -> bool:
         """Whether a view is one of Algorithm 1."""

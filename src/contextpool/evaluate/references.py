@@ -45,9 +45,14 @@ def untrained(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str
 
 
 def better_untrained(figures: Mapping[str, Mapping[str, Any]]) -> str:
-    """A sentence that names what needs no training and does no worse than the model; empty where nothing does."""
+    """A sentence that names what needs no training and does no worse than the model; empty where nothing does.
+
+    The model `walk` is the scorer walk x relevance, whose very figures it has.
+    """
     own = figures["model"]["mrr"]
     better = {name: found["mrr"] for name, found in untrained(figures).items() if found["mrr"] >= own}
+    if _same(figures["model"], figures.get("walk x relevance", {})):
+        better.pop("walk x relevance")
     if not better:
         return ""
     named = ", ".join(f"{name} (MRR {mrr:.3f})" for name, mrr in better.items())
@@ -58,6 +63,10 @@ def better_untrained(figures: Mapping[str, Mapping[str, Any]]) -> str:
             "train longer."
         )
     return f"This model (MRR {own:.3f}) is no better than {named}, which needs no training. {advice}"
+
+
+def _same(figures: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    return all(figures.get(key) == others.get(key) for key in ("mrr", "mr", "hits@1", "hits@10"))
 
 
 def constant_scorer(num_entities: int) -> Scorer:

@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 
-from contextpool.context.config import ContextConfig
 from contextpool.errors import CheckpointWriteError, ConfigError, ContextPoolError, shortened
 from contextpool.evaluate.references import better_untrained, evaluation_figures, untrained
 from contextpool.experiment import compare_with_references, fingerprint, load, machine
@@ -282,21 +281,12 @@ def _summary(recipe: Recipe, has_rules: bool) -> str:
     knows = "it knows relations, and entities only where a rule names one"
     knows = knows if has_rules else "the weights know relations, never entities"
     knows = "the weights know neither relations nor entities" if _takes_any(recipe) else knows
-    how = "without context" if context is None else f"with context ({', '.join(_uses(context))})"
+    how = "without context" if context is None else f"with context ({context.described()})"
     return (
         f"Answers (head, relation, ?), (?, relation, tail) and (head, ?, tail) on knowledge graphs whose entities it "
         f"has never seen, with a calibrated probability and the evidence for every answer. {recipe.model} {how}; "
         f"{knows}. Method: Context Pooling (Su, Wang, Miao, KDD 2025)."
     )
-
-
-def _uses(context: ContextConfig) -> list[str]:
-    used = {
-        f"{context.num_views} pooled views": context.num_views > 0,
-        "gated messages": context.gate,
-        "candidate relevance": context.arrive,
-    }
-    return [name for name, is_used in used.items() if is_used] or ["counted, not used"]
 
 
 def _use(address: str, takes_any: bool) -> str:

@@ -28,8 +28,8 @@ from contextpool.pool.batch import QueryBatch
 from contextpool.pool.candidates import FEATURES
 
 RELATION_FEATURES = 36
-"""Eight relevances, their logarithms, four times whether they are 0, whether y is x, whether y is inverse(x); then eight
-numbers over pairs, logarithms of four of them, twice whether they are 0.
+"""Eight relevances, their logarithms, four times whether they are 0, whether y is x, whether y is inverse(x); then
+eight numbers over pairs, logarithms of four of them, twice whether they are 0.
 """
 HEAD_HIDDEN = 16
 
