@@ -216,7 +216,8 @@ class Frontier:
         ends = {int(graph.edge_head[one]) for one in (edge, int(graph.edge_inverse[edge]))}
         for entity in ends:
             row = slice(int(graph.row_start[entity]), int(graph.row_start[entity + 1]))
-            count = np.bincount(self.model_relation[graph.edge_relation[row].numpy()], minlength=size)
+            kinds = self.model_relation[graph.edge_relation[row].numpy()]
+            count = np.bincount(kinds[kinds >= 0], minlength=size)
             had = count > 0
             for one in {edge, int(graph.edge_inverse[edge])}:
                 if int(graph.edge_head[one]) == entity:
