@@ -15,6 +15,7 @@ import torch
 from contextpool.context import map_graph as making
 from contextpool.context.counts import count_cooccurrence
 from contextpool.context.map_graph import map_graph
+from contextpool.context.parallel import ParallelCounts, count_joined_by_tensors
 from contextpool.errors import ConfigError, DataError, UnknownNameError
 from contextpool.graph.graph import Graph
 from contextpool.graph.mapped import EDGE_ARRAYS, MappedGraph, checksum, is_mapped, open_graph
@@ -46,6 +47,10 @@ def assert_same(mapped: MappedGraph, graph: Graph) -> None:
     for name in EDGE_ARRAYS:
         assert torch.equal(getattr(mapped, name), getattr(graph, name)), name
     assert np.array_equal(mapped.both, count_cooccurrence(graph).both)
+    assert np.array_equal(mapped.joined, count_joined_by_tensors(graph).numpy())
+    counts, expected = ParallelCounts.of(mapped), ParallelCounts.of(graph)
+    assert torch.equal(counts.both, expected.both)
+    assert torch.equal(counts.support, expected.support)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -144,8 +149,11 @@ def test_a_damaged_folder_is_refused(tmp_path: Path) -> None:
     (folder / "graph.json").write_text(json.dumps({**other, "checksum": checksum(other)}))
     with pytest.raises(DataError, match=r"graph\.json says"):
         open_graph(folder)
-    (folder / "graph.json").write_text(json.dumps({**description, "format": "other"}))
-    with pytest.raises(DataError, match="not a graph of this version"):
+    before = {**description, "format": "contextpool graph 2"}  # without counts of pairs
+    (folder / "graph.json").write_text(json.dumps({**before, "checksum": checksum(before)}))
+    with pytest.raises(
+        DataError, match="not a graph of this version; make it again with `contextpool data map`"
+    ):
         open_graph(folder)
     (folder / "graph.json").write_text(json.dumps(description))
     (folder / "edge_tail.npy").write_bytes(b"\x93NUMPY")

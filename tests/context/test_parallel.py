@@ -9,8 +9,17 @@ from collections import Counter
 import pytest
 import torch
 
-from contextpool.context.parallel import ParallelCounts, Parallels
+from contextpool.context import counts as counting
+from contextpool.context.parallel import (
+    ParallelCounts,
+    Parallels,
+    count_joined,
+    count_joined_by_tensors,
+    rows_of_queries,
+    rows_of_queries_by_tensors,
+)
 from contextpool.graph.graph import Graph
+from learning_worlds import graph_over
 from support import Triple, amount, random_triples
 
 CASES = amount(300, 20_000)
@@ -69,16 +78,47 @@ def test_counts_and_numbers_are_those_of_plain_sets(first: int) -> None:
             torch.testing.assert_close(found[row], expected, atol=1e-6, rtol=1e-6)
 
 
-@pytest.mark.parametrize("first", range(0, CASES, 100))
-def test_counts_without_a_fact_are_those_of_the_graph_that_never_held_it(first: int) -> None:
-    for seed in range(first, first + 100):
-        triples = set(random_triples(seed))
-        graph, rng = Graph.from_triples(sorted(triples)), random.Random(seed)
-        names, edge = names_of(graph), rng.randrange(graph.num_edges)
-        found = Parallels(graph, ParallelCounts.of(graph)).without(edge)
-        both, support = literal_counts(without(directed(triples), edge_of(graph, names, edge)), names)
-        assert found.both.tolist() == both
-        assert found.support.tolist() == support
+def test_compiled_loops_and_tensors_give_the_same_integers() -> None:
+    """On random graphs with hubs, each edge hidden from itself, and nothing from some."""
+    for seed in range(amount(3_000, 50_000)):
+        size = random.Random(seed).choice((2, 8, 30))
+        facts = random_triples(seed, most_entities=size, most_relations=6, most=4 * size)
+        hub = [("e0", f"r{place % 3}", f"e{place}") for place in range(seed % 3 * size)]
+        graph = Graph.from_triples(facts + hub)
+        starts, *columns = (one.numpy() for one in (graph.row_start, graph.edge_relation, graph.edge_tail))
+        joined = torch.from_numpy(count_joined(starts, *columns, 2 * graph.num_relations))
+        assert torch.equal(joined, count_joined_by_tensors(graph))
+        assert torch.equal(joined, ParallelCounts.of(graph).both)
+        edge = torch.cat([torch.arange(graph.num_edges), torch.full((3,), -1)])
+        head = torch.cat([graph.edge_head.long(), torch.randint(graph.num_entities, (3,))])
+        other = head[torch.randperm(len(head))]  # the hidden fact may lie elsewhere
+        longest = int(graph.row_start.diff().max())
+        for asked in (head, other):
+            loops = rows_of_queries(graph, asked, edge)
+            tensors = rows_of_queries_by_tensors(graph, longest, asked, edge)
+            for one, same in zip(loops, tensors, strict=True):
+                assert one.dtype == same.dtype
+                assert torch.equal(one, same)
+
+
+def test_a_graph_without_facts_has_no_pairs() -> None:
+    graph = graph_over([], ["a", "b"], ["r"])
+    head, relation = torch.tensor([0, 1]), torch.tensor([1, 0])
+    counts = ParallelCounts.of(graph)
+    assert not counts.both.any()
+    assert not Parallels(graph, counts).numbers(head, relation, None).any()
+    nothing = torch.tensor([-1, -1])
+    for one in (rows_of_queries(graph, head, nothing), rows_of_queries_by_tensors(graph, 0, head, nothing)):
+        assert not any(bool(column.any()) for column in one)
+
+
+def test_any_number_of_threads_counts_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = Graph.from_triples(random_triples(7, most_entities=40, most_relations=6, most=900))
+    alone = ParallelCounts.of(graph).both
+    monkeypatch.setattr(counting, "LEAST_SHARED", 0)
+    for threads in (1, 2, 3, 64):
+        monkeypatch.setattr(counting, "available_threads", lambda threads=threads: threads)
+        assert torch.equal(ParallelCounts.of(graph).both, alone)
 
 
 def edge_of(graph: Graph, names: list[str], edge: int) -> Triple:

@@ -205,9 +205,9 @@ def test_too_many_relations_are_refused_with_the_memory_that_they_would_take(
     assert ran.code == 2
     assert "11,000 relations" in ran.err
     assert "GB" in ran.err
-    with pytest.raises(DataError, match=r"1,000,000 relations .* 80,000 GB"):
+    with pytest.raises(DataError, match=r"1,000,000 relations .* 96,000 GB"):
         check_relation_count(2_000_000)
-    with pytest.raises(DataError, match=r"takes 2\.0 GB .* 1\.0 GB are free"):
+    with pytest.raises(DataError, match=r"takes 2\.4 GB .* 1\.0 GB are free"):
         check_relation_count(10_000, free=10**9)
     check_relation_count(10_000, free=10**10)
 

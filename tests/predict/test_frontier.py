@@ -219,10 +219,14 @@ def test_relations_of_a_mapped_graph_are_numbered_by_the_model(tmp_path: Path) -
     answers = predictor.predict(mapped, "a", "q", cap=9, on_unknown="skip")
     assert [answer.entity for answer in answers] == ["a", "b", "d"]
     assert predictor.prepared(mapped, on_unknown="skip") == (mapped, 2)
-    near = Frontier(predictor, mapped, 0).nearby(mapped.entity_id("a"), model.relation_id("q"))
+    asked = mapped.entity_id("a"), model.relation_id("q")
+    near = Frontier(predictor, mapped, 0).nearby(*asked)
     assert set(near.graph.triples) == {("a", "r", "b"), ("b", "q", "d")}
     assert near.graph.relation_vocabulary == model.relation_vocabulary
     assert predictor.predict(mapped, "a", "p", cap=9, on_unknown="skip") != []
+    asked = mapped.entity_id("b"), model.relation_id("q")
+    hiding = Frontier(predictor, mapped, 0).nearby(*asked, hidden=mapped.edge_id("b", "q", "d"))
+    assert set(hiding.graph.triples) == {("a", "r", "b")}
 
 
 def test_what_a_capped_walk_cannot_do_is_refused(tmp_path: Path) -> None:

@@ -37,10 +37,10 @@ Counts = npt.NDArray[np.int64]
 MAX_BYTES_A_THREAD = 2**27
 LEAST_SHARED = 2**20
 """Edges; fewer are counted sooner than threads are started."""
-BYTES_A_PAIR = 20
-"""Of two relations: counts, what threads count, precision, and a copy of it."""
+BYTES_A_PAIR = 24
+"""Of two relations: counts of entities and of pairs, what threads count, precision, and a copy of it."""
 MAX_DIRECTED = 20_000
-"""2R beyond this would need more than 8 GB."""
+"""2R beyond this would need more than 10 GB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,18 +107,22 @@ def free_memory() -> int | None:
 
 def count_rows(starts: npt.NDArray[np.int64], relations: npt.NDArray[np.int32], num_directed: int) -> Counts:
     """Counts over rows of relations, duplicates allowed: one matrix a thread, or one for all where it is large."""
-    several = len(relations) >= LEAST_SHARED and 8 * num_directed**2 <= MAX_BYTES_A_THREAD
-    shares = available_threads() if several else 1
+    bounds = rows_by_thread(starts, 8 * num_directed**2)
+    shares = len(bounds) - 1
     partial = np.zeros((shares, num_directed, num_directed), dtype=np.int32)  # an entity counts once: fits
-    bounds = np.searchsorted(
-        starts, starts[-1] * np.arange(shares) // shares
-    )  # about equally many edges each
-    bounds = np.append(bounds, len(starts) - 1)
     with ThreadPoolExecutor(shares) as threads:  # numba's own take seconds to compile for
         counted = threads.map(_count_share, repeat(starts), repeat(relations), bounds, bounds[1:], partial)
         assert len(list(counted)) == shares
-    counts: Counts = _joined(partial)
+    counts = np.zeros(partial.shape[1:], dtype=np.int64)
+    add_shares(partial, counts)
     return counts
+
+
+def rows_by_thread(starts: npt.NDArray[np.int64], bytes_a_thread: int) -> npt.NDArray[np.intp]:
+    """Where the rows of each thread begin, and the end: about equally many edges each; one thread where it pays not."""
+    several = starts[-1] >= LEAST_SHARED and bytes_a_thread <= MAX_BYTES_A_THREAD
+    shares = available_threads() if several else 1
+    return np.append(np.searchsorted(starts, starts[-1] * np.arange(shares) // shares), len(starts) - 1)
 
 
 def available_threads() -> int:
@@ -315,9 +319,8 @@ def _is_only_edge_of_its_pair(graph: Graph) -> Tensor:
 
 
 @numba.njit(cache=True, nogil=True)
-def _joined(partial):  # type: ignore[no-untyped-def]
-    """The sum of all shares' matrices [shares, 2R, 2R], both sides of the diagonal."""
-    both = np.zeros(partial.shape[1:], dtype=np.int64)
+def add_shares(partial, both):  # type: ignore[no-untyped-def]
+    """Add all shares' matrices [shares, 2R, 2R], both sides of the diagonal."""
     for share in range(len(partial)):
         for a in range(len(both)):
             both[a, a] += partial[share, a, a]
@@ -325,7 +328,6 @@ def _joined(partial):  # type: ignore[no-untyped-def]
                 pairs = np.int64(partial[share, a, b]) + partial[share, b, a]  # each pair stands on one side
                 both[a, b] += pairs
                 both[b, a] += pairs
-    return both
 
 
 @numba.njit(cache=True, nogil=True)

@@ -5,8 +5,8 @@
 2. Read everything again: labels become ids, and each fact goes, in both directions, to the file of its head's range.
 3. Each range is sorted and made distinct by itself; one after the other they are the rows of the graph.
 
-Memory holds one batch, one range, the counts [2R, 2R], and 8 bytes an entity while rows are numbered. What is mapped
-comes on top, and the system takes it back when it needs to.
+Memory holds one batch, one range, the counts [2R, 2R], and 8 bytes an entity while rows are numbered or pairs
+counted. What is mapped comes on top, and the system takes it back when it needs to.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from contextpool.context.counts import check_relation_count, count_rows
+from contextpool.context.parallel import count_joined
 from contextpool.errors import ConfigError, DataError, setting
 from contextpool.graph.graph import MAX_EDGES
 from contextpool.graph.mapped import ARRAYS, DESCRIPTION, FORMAT, MappedGraph, checksum, open_graph, remember
@@ -205,6 +206,7 @@ class _Mapping:
                         len(self.relations), twin[some])  # fmt: skip
         twin.flush()
         np.save(self.made / "both.npy", count_rows(row_start, relation, 2 * len(self.relations)))
+        np.save(self.made / "joined.npy", count_joined(row_start, relation, tail, 2 * len(self.relations)))
         triples = np.bincount(relation, minlength=2 * len(self.relations))[: len(self.relations)]
         description: dict[str, Any] = {
             "format": FORMAT,

@@ -5,6 +5,7 @@
     row_start.npy         [N + 1] int64
     edge_head.npy, edge_relation.npy, edge_tail.npy, edge_inverse.npy    [2T] int32
     both.npy              [2R, 2R] int64 entities having both relations, the counts of `context.counts`
+    joined.npy            [2R, 2R] int32 pairs that both relations join, the counts of `context.parallel`
 
 `context.map_graph` makes it. The arrays are those of `Graph`, so a mapped graph is one. Compiled loops believe every
 number in it, so a folder that this machine has not made or checked is read once from end to end: checksums, and every
@@ -38,11 +39,11 @@ from contextpool.triples.catalog import cache_folder
 from contextpool.triples.files import open_bytes
 from contextpool.triples.labels import Vocabulary, relation_problem
 
-FORMAT = "contextpool graph 2"
+FORMAT = "contextpool graph 3"
 DESCRIPTION = "graph.json"
 LABELS_AT_ONCE = 1 << 16
 EDGE_ARRAYS = ("row_start", "edge_head", "edge_relation", "edge_tail", "edge_inverse")
-ARRAYS = (*EDGE_ARRAYS, "entity_start", "entity_label", "both")
+ARRAYS = (*EDGE_ARRAYS, "entity_start", "entity_label", "both", "joined")
 BLOCK_BYTES = 1 << 22
 MOST_BYTES_OF_DESCRIPTION = 1 << 26
 MAKE_AGAIN = "The folder is damaged: make it again with `contextpool data map`."
@@ -128,6 +129,8 @@ class MappedGraph(Graph):
     description: dict[str, Any]
     both: npt.NDArray[np.int64]
     """[2R, 2R] entities having both relations."""
+    joined: npt.NDArray[np.int32]
+    """[2R, 2R] ordered pairs of entities that both relations join."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process maps the same files."""
@@ -162,6 +165,7 @@ def open_graph(folder: str | Path) -> MappedGraph:
         "entity_start": (np.int64, (entities + 1,)),
         "entity_label": (np.uint8, (arrays["entity_label"].size,)),
         "both": (np.int64, (relations.num_directed, relations.num_directed)),
+        "joined": (np.int32, (relations.num_directed, relations.num_directed)),
         **dict.fromkeys(EDGE_ARRAYS[1:], (np.int32, (edges,))),
     }
     for name, (kind, shape) in expected.items():
@@ -176,8 +180,9 @@ def open_graph(folder: str | Path) -> MappedGraph:
         remember(folder)
     labels = MappedVocabulary(MappedLabels(arrays["entity_start"], arrays["entity_label"]))
     tensors = {name: _tensor(arrays[name]) for name in EDGE_ARRAYS}
+    both, joined = arrays["both"], arrays["joined"]
     return MappedGraph(
-        labels, relations, **tensors, folder=folder, description=description, both=arrays["both"]
+        labels, relations, **tensors, folder=folder, description=description, both=both, joined=joined
     )
 
 
@@ -191,7 +196,9 @@ def _description(folder: Path) -> dict[str, Any]:
             f"{folder}: there is no graph here ({error}). Make one with `contextpool data map`."
         ) from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise DataError(f"{path}: this is not a graph of this version; make it again.")
+        raise DataError(
+            f"{path}: this is not a graph of this version; make it again with `contextpool data map`."
+        )
     if content.get("checksum") != checksum(content) or not _is_shaped(content):
         raise DataError(f"{path}: it does not say what was written. {MAKE_AGAIN}")
     return content
@@ -245,6 +252,7 @@ def _check(folder: Path, description: Mapping[str, Any], arrays: Mapping[str, An
         "entity_start": (0, arrays["entity_label"].size + 1, _ascends),
         "entity_label": (0, 256, lambda block: True),
         "both": (0, entities + 1, lambda block: True),
+        "joined": (0, edges + 1, lambda block: True),
         "edge_head": (0, entities, lambda block: _ascends(block) and count(block)),
         "edge_relation": (0, kinds, lambda block: True),
         "edge_tail": (0, entities, lambda block: True),

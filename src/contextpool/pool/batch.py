@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -73,6 +74,10 @@ OF_QUERIES = (
 """Fields with a row for each query."""
 
 
+PairNumbers = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""`Parallels.numbers`: head, relation, hidden edge of B queries (None: nothing is hidden) -> [B, NUMBERS, 2R]"""
+
+
 @dataclass(eq=False)
 class BatchBuilder:
     """Makes batches over one graph. `statistics` are what to pool with, by default the graph's own."""
@@ -86,9 +91,7 @@ class BatchBuilder:
     relation_graph: bool = False
     """Whether batches hold the relevance of all relations to one another."""
     pairs: bool = False
-    """Whether batches hold what pairs of entities say of relations."""
-    parallel_counts: ParallelCounts | None = None
-    """Counts for that, by default the graph's own."""
+    """Whether batches hold what pairs of entities say of relations, in the graph itself, whatever `statistics` are."""
     selectors: tuple[RelationSelector, ...] = field(init=False, default=())
     """What each view is walked by."""
 
@@ -123,8 +126,9 @@ class BatchBuilder:
         return torch.from_numpy(drawn).to(self.graph.device)
 
     @cached_property
-    def _parallels(self) -> Parallels:
-        return Parallels(self.graph, self.parallel_counts or ParallelCounts.of(self.graph))
+    def _pair_numbers(self) -> PairNumbers:
+        assert not is_part(self.graph), "numbers over pairs are those of the whole graph, see over()"
+        return Parallels(self.graph, ParallelCounts.of(self.graph)).numbers
 
     def _fast_builder(self) -> DeviceBuilder | None:
         wanted = self.backend == "triton" or (self.backend == "auto" and self.graph.device.type == "cuda")
@@ -172,21 +176,24 @@ class BatchBuilder:
         """With what is made alike everywhere."""
         if self.pairs:
             hidden = asked.hidden_edge if asked.hides else None
-            numbers = self._parallels.numbers(asked.head, asked.relation, hidden)
-            batch = replace(batch, pair_numbers=numbers)
+            batch = replace(batch, pair_numbers=self._pair_numbers(asked.head, asked.relation, hidden))
         if self.context is None or not self.context.arrive_walk:
             return batch
         return replace(batch, candidate_mass=walk_mass(self.graph, asked.head, asked.hidden_edge))
 
-    def over(self, graph: Graph) -> BatchBuilder:
-        """The same over another graph of the same relations, with the same statistics: nothing is mined again."""
+    def over(self, graph: Graph, pair_numbers: PairNumbers | None = None) -> BatchBuilder:
+        """The same over another graph of the same relations, with the same statistics: nothing is mined again.
+
+        `pair_numbers` are those of the larger graph that it is part of, for queries by its own numbers.
+        """
         if self.relation_graph:
             assert self._relation_precision is not None  # made once, for all copies
         other = copy(self)
-        if self.pairs:
-            other._parallels = Parallels(graph, self._parallels.counts)
         other.graph = graph
-        other.__dict__.pop("_counts", None)
+        for made in ("_counts", "_pair_numbers"):
+            other.__dict__.pop(made, None)
+        if pair_numbers is not None:
+            other._pair_numbers = pair_numbers
         other._device_builder = other._fast_builder()
         return other
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from contextpool.context.counts import Cooccurrence, Statistics, count_cooccurrence
 from contextpool.context.more import MoreAnswers
+from contextpool.context.parallel import ParallelCounts, Parallels
 from contextpool.errors import ConfigError, DataError, setting, shortened
 from contextpool.evaluate.calibration import FEWEST_QUERIES, Calibration, fit_on_answers
 from contextpool.evaluate.ranks import ScoredAnswers
@@ -28,7 +29,7 @@ from contextpool.graph.mapped import MappedGraph
 from contextpool.graph.relation_sets import RelationSets, num_words
 from contextpool.graph.relations import DirectedQueries, RelationVocabulary
 from contextpool.models.nbfnet import mean_log_degree, set_mean_log_degree
-from contextpool.pool.batch import BatchBuilder
+from contextpool.pool.batch import BatchBuilder, PairNumbers
 from contextpool.pool.candidates import STEPS
 from contextpool.pool.frontier import Choose, Floats, Neighborhood, arrival_relevance, best_first, capped_walk
 from contextpool.pool.incidence import Whole, set_whole
@@ -95,6 +96,10 @@ class Frontier:
         self.model_relation = np.array(  # [2R of the graph] the model's number, -1 where it has none
             [self.relations.index.get(label, -1) for label in graph.relation_vocabulary.directed],
             dtype=np.int64,
+        )
+        numbers = {label: number for number, label in enumerate(graph.relation_vocabulary.directed)}
+        self.graph_relation = torch.tensor(  # [2R of the model] the graph's number, -1 where it has none
+            [numbers.get(label, -1) for label in self.relations.directed], dtype=torch.int64
         )
         self.statistics = statistics = self._new_statistics()
         self.counts = count_cooccurrence(self.graph) if statistics is None else statistics.counts
@@ -169,7 +174,27 @@ class Frontier:
         columns = found.pair_entity, self.model_relation[found.pair_relation], found.degree
         set_whole(local, Whole(*(torch.from_numpy(column).to(device) for column in columns)))
         place = int(np.searchsorted(found.entities, entity))
-        return Nearby(local, found, place, relation, builder.over(local))
+        return Nearby(local, found, place, relation, builder.over(local, self._pair_numbers(found, hidden)))
+
+    @cached_property
+    def _parallels(self) -> Parallels:
+        return Parallels(self.graph, ParallelCounts.of(self.graph))
+
+    def _pair_numbers(self, found: Neighborhood, hidden: int) -> PairNumbers:
+        """What pairs of the whole graph say, without the fact of the edge `hidden`, to questions of a neighborhood that
+        has never held it; relations by the model's numbers. Of those that the graph lacks no pair says anything.
+        """
+
+        def numbers(head: Tensor, relation: Tensor, _: Tensor | None) -> Tensor:
+            entity, asked = torch.from_numpy(found.entities)[head.cpu()], self.graph_relation[relation.cpu()]
+            edge = torch.full_like(entity, hidden)
+            by_graph = self._parallels.numbers(entity, asked.clamp(min=0), edge)
+            by_graph[asked < 0, :2] = 0  # precision and recall for a relation without facts
+            by_model = by_graph[:, :, self.graph_relation.clamp(min=0)]
+            by_model[:, :, self.graph_relation < 0] = 0
+            return by_model.to(self.predictor.device)
+
+        return numbers
 
     def _local(self, found: Neighborhood) -> Graph:
         """The kept facts as a graph. Edges, entities and relations keep their order, so nothing is sorted."""
@@ -191,7 +216,8 @@ class Frontier:
         ends = {int(graph.edge_head[one]) for one in (edge, int(graph.edge_inverse[edge]))}
         for entity in ends:
             row = slice(int(graph.row_start[entity]), int(graph.row_start[entity + 1]))
-            count = np.bincount(self.model_relation[graph.edge_relation[row].numpy()], minlength=size)
+            kinds = self.model_relation[graph.edge_relation[row].numpy()]
+            count = np.bincount(kinds[kinds >= 0], minlength=size)
             had = count > 0
             for one in {edge, int(graph.edge_inverse[edge])}:
                 if int(graph.edge_head[one]) == entity:
