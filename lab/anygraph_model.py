@@ -33,7 +33,7 @@ class Settings:
     layers: int = 6
     relation_layers: int = 3
     pairs: bool = True
-    """Whether relation states start from numbers over pairs of entities, too; otherwise these are 0."""
+    """Whether numbers over pairs, and how often a candidate is an answer, are read; otherwise they are 0."""
     weights: str = "relevance"
     """Of the relation graph, and the numbers that relation states start from. Gate and heads read true relevance, but
     with all-shuffled, where every neighbor has the numbers of another one everywhere.
@@ -126,7 +126,7 @@ class WeightedBuilder(BatchBuilder):
     weights = "relevance"
     control = 0
     blind = False
-    """Whether numbers over pairs are 0."""
+    """Whether numbers over pairs, and uses of candidates, are 0."""
 
     @cached_property
     def shuffle(self) -> Tensor:
@@ -145,6 +145,8 @@ class WeightedBuilder(BatchBuilder):
         if self.blind:
             assert batch.pair_numbers is not None
             batch = replace(batch, pair_numbers=torch.zeros_like(batch.pair_numbers))
+            if batch.candidate_uses is not None:
+                batch = replace(batch, candidate_uses=torch.zeros_like(batch.candidate_uses))
         hidden = torch.full_like(query_head, -1) if hidden_edge is None else hidden_edge
         return weighted(batch, self.weights, self._counts, self.shuffle, hidden)
 

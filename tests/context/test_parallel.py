@@ -19,6 +19,7 @@ from contextpool.context.parallel import (
     rows_of_queries_by_tensors,
 )
 from contextpool.graph.graph import Graph
+from contextpool.pool.candidates import answer_uses
 from learning_worlds import graph_over
 from support import Triple, amount, random_triples
 
@@ -71,11 +72,21 @@ def test_counts_and_numbers_are_those_of_plain_sets(first: int) -> None:
         ]
         heads = torch.tensor([graph.entities.index(head) for head, _ in queries])
         relations = torch.tensor([names.index(relation) for _, relation in queries])
-        found = Parallels(graph, counts).numbers(heads, relations, torch.tensor(edges))
+        hidden = torch.tensor(edges)
+        found, num_facts = Parallels(graph, counts).numbers(heads, relations, hidden)
+        back = torch.where(
+            relations < graph.num_relations, relations + graph.num_relations, relations - graph.num_relations
+        )
+        uses = answer_uses(graph, back, hidden, num_facts)
         for row, (edge, query) in enumerate(zip(edges, queries, strict=True)):
             left = facts if edge < 0 else without(facts, edge_of(graph, names, edge))
             expected = torch.tensor(literal_numbers(left, names, *query))
             torch.testing.assert_close(found[row], expected, atol=1e-6, rtol=1e-6)
+            of_relation = [tail for _, relation, tail in left if relation == query[1]]
+            assert int(num_facts[row]) == len(of_relation)
+            counted = torch.tensor([float(of_relation.count(entity)) for entity in graph.entities])
+            expected = torch.stack([torch.log1p(counted), counted / max(len(of_relation), 1)])
+            torch.testing.assert_close(uses[row], expected, atol=1e-6, rtol=1e-6)
 
 
 def test_compiled_loops_and_tensors_give_the_same_integers() -> None:
@@ -106,7 +117,7 @@ def test_a_graph_without_facts_has_no_pairs() -> None:
     head, relation = torch.tensor([0, 1]), torch.tensor([1, 0])
     counts = ParallelCounts.of(graph)
     assert not counts.both.any()
-    assert not Parallels(graph, counts).numbers(head, relation, None).any()
+    assert not Parallels(graph, counts).numbers(head, relation, None).of_relations.any()
     nothing = torch.tensor([-1, -1])
     for one in (rows_of_queries(graph, head, nothing), rows_of_queries_by_tensors(graph, 0, head, nothing)):
         assert not any(bool(column.any()) for column in one)

@@ -103,6 +103,8 @@ def test_the_walk_is_the_slow_one(seed: int, hops: int, cap: int | None, barred:
     assert found.degree.tolist() == [sum(edge[0] == name for edge in leaving) for name in names]
     pairs = list(zip(found.pair_entity.tolist(), found.pair_relation.tolist(), strict=True))
     assert pairs == sorted(set(pairs))
+    sizes = [sum(edge[:2] == (names[e], directed[r]) for edge in leaving) for e, r in pairs]
+    assert found.pair_size.tolist() == sizes
     assert {(names[e], directed[r]) for e, r in pairs} == {edge[:2] for edge in leaving if edge[0] in reached}
 
 

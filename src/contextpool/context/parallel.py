@@ -63,6 +63,15 @@ class ParallelCounts:
         return cls(torch.from_numpy(both), support)
 
 
+class PairNumbers(NamedTuple):
+    """What is said of B queries."""
+
+    of_relations: Tensor
+    """[B, NUMBERS, 2R] float32"""
+    num_facts: Tensor
+    """[B] facts of the query relation."""
+
+
 class Parallels:
     """The counts as queries may know them."""
 
@@ -70,8 +79,8 @@ class Parallels:
         """Hidden edges are those of `graph`, whose relations the counts are numbered by."""
         self.graph, self.counts = graph, counts
 
-    def numbers(self, head: Tensor, relation: Tensor, hidden_edge: Tensor | None) -> Tensor:
-        """[B, NUMBERS, 2R] float32 of each relation y, for queries (head [B], relation [B]) without their hidden edges.
+    def numbers(self, head: Tensor, relation: Tensor, hidden_edge: Tensor | None) -> PairNumbers:
+        """Of each relation y, for queries (head [B], relation [B]) without their hidden edges.
 
         Precision and recall of y for the query relation over pairs; the logarithm of how many facts of y an entity has
         that has any; the logarithm of how many edges of y leave the head, plus 1. hidden_edge [B], -1 for nothing: it
@@ -87,7 +96,7 @@ class Parallels:
             torch.log(facts.clamp(min=1) / support.clamp(min=1)),
             torch.log1p(leaving.float()),
         ]
-        return torch.stack(rows, dim=1)
+        return PairNumbers(torch.stack(rows, dim=1), asked[:, 0])
 
     def _without(
         self, head: Tensor, relation: Tensor, hidden_edge: Tensor

@@ -220,7 +220,7 @@ class CandidateHead(nn.Module):
     def __init__(self, dim: int, relevance: bool, features: bool, mass: bool) -> None:
         super().__init__()
         self.relevance, self.features, self.mass = relevance, features, mass
-        self.inner = nn.Linear(3 * relevance + 2 * mass + len(FEATURES) * features, HEAD_HIDDEN)
+        self.inner = nn.Linear(3 * relevance + 2 * mass + (len(FEATURES) + 4) * features, HEAD_HIDDEN)
         self.by_query = nn.Linear(dim, HEAD_HIDDEN, bias=False)
         self.outer = nn.Linear(HEAD_HIDDEN, 1)
         nn.init.zeros_(self.outer.weight)
@@ -247,4 +247,8 @@ class CandidateHead(nn.Module):
         if self.features:
             assert batch.candidate_features is not None, "this model needs batches with candidate features"
             known += batch.candidate_features.unbind(dim=2)
+            assert batch.candidate_uses is not None, "this model needs batches with uses of candidates"
+            uses, share = batch.candidate_uses.unbind(dim=1)
+            head = functional.one_hot(batch.propagation.query_head, uses.size(1))
+            known += [uses / 4, share, torch.log(share + 1e-4) / 4, head.to(uses.dtype)]
         return known

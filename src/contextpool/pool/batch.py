@@ -16,13 +16,13 @@ from contextpool.context.config import NO_CONTEXT, ContextConfig, ViewConfig
 from contextpool.context.counts import CountsOf, Statistics
 from contextpool.context.families import ContextFamilies
 from contextpool.context.neighbors import ContextNeighbors, RelationSelector
-from contextpool.context.parallel import ParallelCounts, Parallels
+from contextpool.context.parallel import PairNumbers, ParallelCounts, Parallels
 from contextpool.context.relevance import shuffled_neighbors
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import inverse
 from contextpool.kernels.backend import has_triton
 from contextpool.pool.answers import BatchAnswers, answers_left_out, batch_answers
-from contextpool.pool.candidates import best_precision, features_of, raw_features, walk_mass
+from contextpool.pool.candidates import answer_uses, best_precision, features_of, raw_features, walk_mass
 from contextpool.pool.expand import EdgeSet, expand
 from contextpool.pool.hide import EdgeDropout, HiddenEdges
 from contextpool.pool.incidence import is_part
@@ -55,6 +55,8 @@ class QueryBatch:
     """[B, NUMBERS, 2R] what pairs of entities say of each relation (`context.parallel`), without the query's own fact;
     None unless it is read.
     """
+    candidate_uses: Tensor | None = None
+    """[B, 2, N] how many facts of the query relation lead to each candidate (`answer_uses`); None unless it is read."""
     neighbors: Tensor | None = None
     """[2R] in the shuffled control, whose numbers every neighbor has in the relation graph; None for its own."""
 
@@ -70,11 +72,12 @@ OF_QUERIES = (
     "candidate_mass",
     "own_relevance",
     "pair_numbers",
+    "candidate_uses",
 )
 """Fields with a row for each query."""
 
 
-PairNumbers = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+SayPairs = Callable[[Tensor, Tensor, Tensor | None], PairNumbers]
 """`Parallels.numbers`: head, relation, hidden edge of B queries (None: nothing is hidden) -> [B, NUMBERS, 2R]"""
 
 
@@ -126,7 +129,7 @@ class BatchBuilder:
         return torch.from_numpy(drawn).to(self.graph.device)
 
     @cached_property
-    def _pair_numbers(self) -> PairNumbers:
+    def _pair_numbers(self) -> SayPairs:
         assert not is_part(self.graph), "numbers over pairs are those of the whole graph, see over()"
         return Parallels(self.graph, ParallelCounts.of(self.graph)).numbers
 
@@ -176,12 +179,19 @@ class BatchBuilder:
         """With what is made alike everywhere."""
         if self.pairs:
             hidden = asked.hidden_edge if asked.hides else None
-            batch = replace(batch, pair_numbers=self._pair_numbers(asked.head, asked.relation, hidden))
+            batch = self._with_pairs(batch, asked, self._pair_numbers(asked.head, asked.relation, hidden))
         if self.context is None or not self.context.arrive_walk:
             return batch
         return replace(batch, candidate_mass=walk_mass(self.graph, asked.head, asked.hidden_edge))
 
-    def over(self, graph: Graph, pair_numbers: PairNumbers | None = None) -> BatchBuilder:
+    def _with_pairs(self, batch: QueryBatch, asked: _Asked, said: PairNumbers) -> QueryBatch:
+        uses = None
+        if self.context is not None and self.context.arrive and self.context.arrive_features:
+            back = inverse(asked.relation, self.graph.num_relations)
+            uses = answer_uses(self.graph, back, asked.hidden_edge, said.num_facts)
+        return replace(batch, pair_numbers=said.of_relations, candidate_uses=uses)
+
+    def over(self, graph: Graph, pair_numbers: SayPairs | None = None) -> BatchBuilder:
         """The same over another graph of the same relations, with the same statistics: nothing is mined again.
 
         `pair_numbers` are those of the larger graph that it is part of, for queries by its own numbers.

@@ -110,6 +110,21 @@ def features_of(raw: Tensor, graph: Graph, hidden_edge: Tensor, num_counted: int
     return torch.stack(columns, dim=2)
 
 
+def answer_uses(graph: Graph, back_relation: Tensor, hidden_edge: Tensor, num_facts: Tensor) -> Tensor:
+    """[B, 2, N] log(1 + facts of the query relation that lead to each entity), and their share of all of its facts.
+
+    For the inverse [B] of the query relation and num_facts [B] of it; hidden_edge [B] is none of them.
+    """
+    whole = whole_of(graph)
+    count = torch.zeros(len(back_relation), graph.num_entities, device=graph.device)
+    size = whole.pair_size * (whole.pair_relation == back_relation[:, None])  # [B, P]
+    count.scatter_add_(1, whole.pair_entity.expand(len(count), -1), size.float())
+    if graph.num_edges and not is_part(graph):
+        tail = graph.edge_tail[hidden_edge.clamp(min=0)].long()
+        count.scatter_add_(1, tail[:, None], -(hidden_edge >= 0).float()[:, None])
+    return torch.stack([torch.log1p(count), count / num_facts.clamp(min=1)[:, None]], dim=1)
+
+
 @cached_per_graph
 def _degree_bounds(graph: Graph) -> Tensor:
     return torch.tensor(DEGREE_BOUNDS, device=graph.device)

@@ -94,6 +94,7 @@ class Neighborhood:
     pair_entity: Integers
     """[P] place in `entities`; with `pair_relation`, all (e, r) with r in NR_e in the whole graph, sorted."""
     pair_relation: Integers  # [P]
+    pair_size: Integers  # [P] edges of each there
     degree: Integers
     """[n] edges that leave each entity in the whole graph."""
     edges_seen: tuple[int, ...]
@@ -182,8 +183,8 @@ def capped_walk(
 
 def _whole(
     reached: Integers, frontiers: list[Integers], left: list[Leaving]
-) -> tuple[tuple[Integers, Integers], Integers]:
-    """The pairs of all entities, by entity and relation, and their degrees: from what leaves each frontier."""
+) -> tuple[tuple[Integers, Integers, Integers], Integers]:
+    """The pairs of all entities, by entity and relation, and their sizes; and degrees: from what leaves each frontier."""
     degree, groups = np.zeros(len(reached), dtype=np.int64), np.zeros(len(reached), dtype=np.int64)
     places = [np.searchsorted(reached, one) for one in frontiers]  # each entity is in one frontier
     for of_entity, leaving in zip(places, left, strict=True):
@@ -191,11 +192,15 @@ def _whole(
         degree[of_entity] = np.bincount(leaving.head, weights=leaving.size, minlength=len(of_entity))
     start = np.cumsum(groups) - groups
     place, relation = np.repeat(np.arange(len(reached)), groups), np.empty(int(groups.sum()), dtype=np.int64)
+    size = np.empty_like(relation)
     for of_entity, leaving in zip(places, left, strict=True):
-        relation[ranges(start[of_entity], groups[of_entity])] = leaving.relation
+        rows = ranges(start[of_entity], groups[of_entity])
+        relation[rows], size[rows] = leaving.relation, leaving.size
     fresh = np.ones(len(place), dtype=bool)  # what is hidden may have cut a group in two
     fresh[1:] = (place[1:] != place[:-1]) | (relation[1:] != relation[:-1])
-    return (place[fresh], relation[fresh]), degree
+    first = np.flatnonzero(fresh)
+    size = np.add.reduceat(size, first) if len(first) else size
+    return (place[fresh], relation[fresh], size), degree
 
 
 def _first_edges(leaving: Leaving, room: int) -> Leaving:

@@ -94,6 +94,8 @@ class Whole:
     pair_entity: Tensor
     """[P] int64 entity, as the part numbers it, and relation of all pairs (e, r) with r in NR_e."""
     pair_relation: Tensor  # [P] int64
+    pair_size: Tensor
+    """[P] int64 how many edges each pair has."""
     degree: Tensor  # [N] int64
 
 
@@ -111,7 +113,8 @@ def whole_of(graph: Graph) -> Whole:
     if given is not None:
         return given
     incidence = incidence_of(graph)
-    return Whole(incidence.pair_entity.long(), incidence.pair_relation.long(), graph.row_start.diff())
+    pairs = incidence.pair_entity.long(), incidence.pair_relation.long(), incidence.pair_start.diff()
+    return Whole(*pairs, graph.row_start.diff())
 
 
 def is_part(graph: Graph) -> bool:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from contextpool.context.counts import Cooccurrence, Statistics, count_cooccurrence
 from contextpool.context.more import MoreAnswers
-from contextpool.context.parallel import ParallelCounts, Parallels
+from contextpool.context.parallel import PairNumbers, ParallelCounts, Parallels
 from contextpool.errors import ConfigError, DataError, setting, shortened
 from contextpool.evaluate.calibration import FEWEST_QUERIES, Calibration, fit_on_answers
 from contextpool.evaluate.ranks import ScoredAnswers
@@ -29,7 +29,7 @@ from contextpool.graph.mapped import MappedGraph
 from contextpool.graph.relation_sets import RelationSets, num_words
 from contextpool.graph.relations import DirectedQueries, RelationVocabulary
 from contextpool.models.nbfnet import mean_log_degree, set_mean_log_degree
-from contextpool.pool.batch import BatchBuilder, PairNumbers
+from contextpool.pool.batch import BatchBuilder, SayPairs
 from contextpool.pool.candidates import STEPS
 from contextpool.pool.frontier import Choose, Floats, Neighborhood, arrival_relevance, best_first, capped_walk
 from contextpool.pool.incidence import Whole, set_whole
@@ -171,7 +171,8 @@ class Frontier:
         local, device = self._local(found), self.predictor.device
         if self.predictor.relations is None:
             set_mean_log_degree(local, mean_log_degree(self.graph))
-        columns = found.pair_entity, self.model_relation[found.pair_relation], found.degree
+        pairs = found.pair_entity, self.model_relation[found.pair_relation], found.pair_size
+        columns = (*pairs, found.degree)
         set_whole(local, Whole(*(torch.from_numpy(column).to(device) for column in columns)))
         place = int(np.searchsorted(found.entities, entity))
         return Nearby(local, found, place, relation, builder.over(local, self._pair_numbers(found, hidden)))
@@ -180,19 +181,20 @@ class Frontier:
     def _parallels(self) -> Parallels:
         return Parallels(self.graph, ParallelCounts.of(self.graph))
 
-    def _pair_numbers(self, found: Neighborhood, hidden: int) -> PairNumbers:
+    def _pair_numbers(self, found: Neighborhood, hidden: int) -> SayPairs:
         """What pairs of the whole graph say, without the fact of the edge `hidden`, to questions of a neighborhood that
         has never held it; relations by the model's numbers. Of those that the graph lacks no pair says anything.
         """
 
-        def numbers(head: Tensor, relation: Tensor, _: Tensor | None) -> Tensor:
+        def numbers(head: Tensor, relation: Tensor, _: Tensor | None) -> PairNumbers:
             entity, asked = torch.from_numpy(found.entities)[head.cpu()], self.graph_relation[relation.cpu()]
             edge = torch.full_like(entity, hidden)
-            by_graph = self._parallels.numbers(entity, asked.clamp(min=0), edge)
+            by_graph, num_facts = self._parallels.numbers(entity, asked.clamp(min=0), edge)
+            num_facts[asked < 0] = 0
             by_graph[asked < 0, :2] = 0  # precision and recall for a relation without facts
             by_model = by_graph[:, :, self.graph_relation.clamp(min=0)]
             by_model[:, :, self.graph_relation < 0] = 0
-            return by_model.to(self.predictor.device)
+            return PairNumbers(by_model.to(self.predictor.device), num_facts.to(self.predictor.device))
 
         return numbers
 
