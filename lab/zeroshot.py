@@ -167,7 +167,7 @@ def ask(options: argparse.Namespace) -> None:
             predictor, more = fine_tuned(name, options)
         else:
             predictor = predictor_of(options.run, options.device)
-        report = evaluate(predictor, asked.dataset, batch_size=16)
+        report = evaluate(predictor, asked.dataset, batch_size=16 if options.device == "cpu" else 64)
         told = {"model": options.name or options.run, "seed": options.seed, "trained_on": options.trained_on}
         line = {**told, **more, **line_of(asked, report), "commit": machine("cpu")["commit"]}
         line["clean"] = line["family"] not in {family_of(one) for one in options.trained_on}

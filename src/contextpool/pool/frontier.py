@@ -184,7 +184,7 @@ def capped_walk(
 def _whole(
     reached: Integers, frontiers: list[Integers], left: list[Leaving]
 ) -> tuple[tuple[Integers, Integers, Integers], Integers]:
-    """The pairs of all entities, by entity and relation, and their sizes; and degrees: from what leaves each frontier."""
+    """The pairs of all entities, by entity and relation, their sizes, and degrees: from what leaves each frontier."""
     degree, groups = np.zeros(len(reached), dtype=np.int64), np.zeros(len(reached), dtype=np.int64)
     places = [np.searchsorted(reached, one) for one in frontiers]  # each entity is in one frontier
     for of_entity, leaving in zip(places, left, strict=True):
