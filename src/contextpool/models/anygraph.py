@@ -167,7 +167,8 @@ def pair_numbers(batch: QueryBatch, num_relations: int) -> Tensor:
     both_ways = torch.cat(
         [own, own.roll(num_relations, dims=2)], dim=1
     )  # [B, 8, 2R] of y, then of inverse(y)
-    relevance = both_ways.unflatten(1, (2, NUMBERS))[:, :, :2].flatten(1, 2)  # precision and recall, both ways
+    # precision and recall, both ways
+    relevance = both_ways.unflatten(1, (2, NUMBERS))[:, :, :2].flatten(1, 2)
     parts = [both_ways, torch.log(relevance + 1e-3) / 3, (relevance[:, ::2] <= 0).to(own.dtype)]
     return torch.cat(parts, dim=1).transpose(1, 2)
 
