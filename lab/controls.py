@@ -52,10 +52,10 @@ def results(path: Path) -> list[Line]:
     return [line for line in map(json.loads, lines) if line["event"] == "result"]
 
 
-def run(out: Path, seeds: Sequence[int]) -> None:
+def run(out: Path, seeds: Sequence[int], arms: Sequence[str]) -> None:
     done = {(line["name"], line["leave_out"][0], line["seed"]) for line in results(out)}
     for training in trainings():
-        if training not in done and training[2] in seeds:
+        if training not in done and training[0] in arms and training[2] in seeds:
             subprocess.run(command(*training, out), check=True)
 
 
@@ -106,9 +106,10 @@ def main() -> int:
     parser.add_argument("lines", nargs="?", type=Path, help="of table: a file that run made")
     parser.add_argument("--out", type=Path, default=Path("results/anygraph/controls.jsonl"))
     parser.add_argument("--seed", type=int, action="append", choices=SEEDS, help="of run: these seeds alone")
+    parser.add_argument("--arm", action="append", choices=ARMS, help="of run: these arms alone")
     options = parser.parse_args()
     if options.what == "run":
-        run(options.out, options.seed or SEEDS)
+        run(options.out, options.seed or SEEDS, options.arm or tuple(ARMS))
     else:
         print(table(results(options.lines or options.out)))
     return 0

@@ -13,7 +13,8 @@ from contextlib import suppress
 
 def main() -> None:
     """Run the command line."""
-    gc.set_threshold(100_000, 50, 100)  # imports make many objects and hardly any garbage: .4 s of a first answer
+    # Imports make many objects and hardly any garbage: .4 s of a first answer.
+    gc.set_threshold(100_000, 50, 100)
     atexit.register(gc.freeze)  # nothing is looked through for garbage once more at the end: .5 s
     # Threads that wait by spinning stall one another where other work shares the cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
