@@ -3,7 +3,8 @@
     python -m lab.zeroshot RUN --graphs grail/nell --out results/anygraph/zeroshot.jsonl
     python -m lab.zeroshot RUN --fine-tune --graphs grail/nell --out results/anygraph/fine-tuned.jsonl
     python -m lab.zeroshot walk --graphs grail pool     walk mass times candidate relevance, nothing trained
-    python -m lab.zeroshot table results/anygraph/zeroshot.jsonl       MRR, and by half-links, distance, support
+    python -m lab.zeroshot pagerank --graphs grail      personalised PageRank, which does not look at relations
+    python -m lab.zeroshot table results/anygraph/zeroshot.jsonl   MRR, and by half-links, answers, distance, support
 
 RUN is a run folder, a checkpoint of `lab.anygraph`, or `shipped`. Figures of a graph whose family is in `--trained-on`
 are marked as not clean. `--fine-tune` first trains on from the run on the training side of each GraIL split, as
@@ -24,10 +25,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
+import torch
+from torch import Tensor
 
 from contextpool.context.config import NO_CONTEXT
 from contextpool.context.counts import Statistics
-from contextpool.evaluate.report import EvaluationReport
+from contextpool.evaluate.ranks import Scorer
+from contextpool.evaluate.report import EvaluationReport, evaluate_scorer
 from contextpool.experiment import evaluate, load, machine, train
 from contextpool.graph.graph import Graph
 from contextpool.models.walk import Walk
@@ -42,6 +47,13 @@ from lab.ship import ship
 
 HALF_LINKS = ("answer and asked", "answer only", "asked only", "neither")
 """Where the relation is already seen: at the answer in its place, at the entity that is asked about in its own."""
+UNTRAINED = ("walk", "pagerank")
+ANSWERS = ("always the same", "several")
+"""How many different answers the relation has in the direction asked, in the graph and in what is asked."""
+RESTART = 0.15
+"""How likely PageRank's walk begins anew in each step."""
+PAGERANK_STEPS = 50
+"""The share of a walk that is longer is .85 ** 50 = .0003."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +67,7 @@ class Asked:
     @classmethod
     def read(cls, data: Path, name: str) -> Asked:
         """grail/nell_v1 is its inference graph, pool/NAME its `msg` graph, or `train` where there is no other."""
-        if name.startswith("grail/"):
+        if name.startswith("grail"):
             return cls(name, load_dataset(name))
         first = "msg" if any((data / name).glob("msg.txt*")) else "train"
         parts = read_part(data / name, first), read_part(data / name, "test")
@@ -74,6 +86,17 @@ def half_links(graph: Triples, queries: Triples) -> np.ndarray[Any, np.dtype[np.
     asked = np.concatenate([head_seen, tail_seen])
     places: np.ndarray[Any, np.dtype[np.int64]] = 2 * (~answer).astype(np.int64) + (~asked)
     return places
+
+
+def answer_places(graph: Triples, queries: Triples) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """[2T] place in `ANSWERS`: tail queries, then head queries."""
+    facts = np.concatenate([graph.ids, queries.ids]).astype(np.int64)
+    relations, asked = len(graph.relations), queries.ids[:, 1]
+    places = []
+    for column in (2, 0):
+        answers = np.unique(facts[:, column] * relations + facts[:, 1])  # each (answer, relation) once
+        places.append(np.bincount(answers % relations, minlength=relations)[asked] > 1)
+    return np.concatenate(places).astype(np.int64)
 
 
 def line_of(asked: Asked, report: EvaluationReport) -> dict[str, Any]:
@@ -97,6 +120,7 @@ def line_of(asked: Asked, report: EvaluationReport) -> dict[str, Any]:
             for ties in ("realistic", "pessimistic")
         },
         "by_half_link": sums_by_bucket(report, half_links(data.inference_graph, queries), HALF_LINKS),
+        "by_answers": sums_by_bucket(report, answer_places(data.inference_graph, queries), ANSWERS),
         "by_distance": sums_by_bucket(
             report, np.tile(distance_places(data.inference_graph, queries), 2), DISTANCES
         ),
@@ -114,16 +138,46 @@ def walk_predictor(dataset: Dataset) -> Predictor:
     return Predictor(model, graph.relation_vocabulary, context, Statistics.of(graph), use_statistics="train")
 
 
+def pagerank_scorer(facts: Triples) -> Scorer:
+    """A walk that takes any edge, of either direction, alike, and goes back to the entity asked about at times.
+
+    The relation plays no part; the entity itself comes last.
+    """
+    size = len(facts.entities)
+    head, tail = facts.ids[:, 0].astype(np.int64), facts.ids[:, 2].astype(np.int64)
+    start, end = np.concatenate([head, tail]), np.concatenate([tail, head])
+    leaving = np.bincount(start, minlength=size).clip(min=1)
+    step = scipy.sparse.csr_array((1 / leaving[start], (end, start)), shape=(size, size))
+
+    def score(query_head: Tensor, query_relation: Tensor) -> Tensor:
+        query = np.arange(len(query_head))
+        begin = np.zeros((size, len(query)))
+        begin[query_head.numpy(), query] = 1.0
+        mass = begin
+        for _ in range(PAGERANK_STEPS):
+            mass = RESTART * begin + (1 - RESTART) * (step @ mass)
+        mass[query_head.numpy(), query] = -1.0
+        return torch.from_numpy(mass.T)
+
+    return score
+
+
 def names_in(data: Path, wanted: Iterable[str]) -> Iterator[str]:
     """Graphs whose name begins with one of those wanted; never one that is held back, unless it is named in full."""
     grail = sorted(f"grail/{path.name.removesuffix('_ind')}" for path in (data / "grail").glob("*_ind"))
+    grail += sorted(f"grail_transductive/{path.name}" for path in (data / "grail_transductive").glob("*_v?"))
     pool = sorted(f"pool/{path.name}" for path in (data / "pool").glob("*") if path.is_dir())
     for name in grail + pool:
         if any(
-            name == one or (name.startswith(one) and name.partition("/")[2] not in HELD_BACK)
-            for one in wanted
+            name == one or (begins(name, one) and name.partition("/")[2] not in HELD_BACK) for one in wanted
         ):
             yield name
+
+
+def begins(name: str, start: str) -> bool:
+    """grail/nell_v1 with grail, grail/ and grail/nell; grail_transductive/nell_v1 with none of them."""
+    folder, _, short = start.partition("/")
+    return name.startswith(f"{folder}/{short}")
 
 
 def predictor_of(run: str, device: str) -> Predictor:
@@ -153,6 +207,20 @@ def trained_on(run: str) -> list[str]:
     return [str(row["name"]) for row in rows]
 
 
+def report_on(asked: Asked, options: argparse.Namespace) -> tuple[EvaluationReport, dict[str, Any]]:
+    """How the answers rank, and what else a line has."""
+    data, size = asked.dataset, 16 if options.device == "cpu" else 64
+    if options.run == "pagerank":
+        scorer = pagerank_scorer(data.inference_graph)
+        return evaluate_scorer(scorer, data.evaluation_queries("P1"), data.evaluation_filter), {}
+    if options.run == "walk":
+        return evaluate(walk_predictor(data), data, batch_size=size), {}
+    if options.fine_tune:
+        predictor, more = fine_tuned(asked.name, options)
+        return evaluate(predictor, data, batch_size=size), more
+    return evaluate(predictor_of(options.run, options.device), data, batch_size=size), {}
+
+
 def ask(options: argparse.Namespace) -> None:
     """A line for each graph, as soon as it is known."""
     if options.trained_on is None:
@@ -160,14 +228,7 @@ def ask(options: argparse.Namespace) -> None:
     for name in names_in(options.data, options.graphs):
         asked = Asked.read(options.data, name)
         began = time.perf_counter()
-        more: dict[str, Any] = {}
-        if options.run == "walk":
-            predictor = walk_predictor(asked.dataset)
-        elif options.fine_tune:
-            predictor, more = fine_tuned(name, options)
-        else:
-            predictor = predictor_of(options.run, options.device)
-        report = evaluate(predictor, asked.dataset, batch_size=16 if options.device == "cpu" else 64)
+        report, more = report_on(asked, options)
         told = {"model": options.name or options.run, "seed": options.seed, "trained_on": options.trained_on}
         line = {**told, **more, **line_of(asked, report), "commit": machine("cpu")["commit"]}
         line["clean"] = line["family"] not in {family_of(one) for one in options.trained_on}
@@ -199,7 +260,7 @@ def table(lines: Sequence[dict[str, Any]], key: str = "P2 pessimistic") -> str:
 
 def mean_of_clean(lines: Sequence[dict[str, Any]], key: str = "P2 pessimistic") -> str:
     """Over graphs, each by the model that was not trained on its family; and the walk over the same graphs."""
-    clean = [line for line in lines if line["model"] != "walk" and line["clean"]]
+    clean = [line for line in lines if line["model"] not in UNTRAINED and line["clean"]]
     graphs = {line["graph"] for line in clean}
     walk = [line for line in lines if line["model"] == "walk" and line["graph"] in graphs]
     means = [float(np.mean([line[key]["mrr"] for line in one])) for one in (clean, walk) if one]
@@ -210,7 +271,7 @@ def mean_of_clean(lines: Sequence[dict[str, Any]], key: str = "P2 pessimistic") 
 
 def slices(lines: Sequence[dict[str, Any]], kind: str, buckets: Sequence[str]) -> str:
     """MRR (P1, realistic ties) of clean lines by family and bucket, each over all ranks of the family."""
-    clean = [line for line in lines if line["model"] != "walk" and line["clean"]]
+    clean = [line for line in lines if line["model"] not in UNTRAINED and line["clean"]]
     families = list(dict.fromkeys(line["family"] for line in clean))
     rows = [
         "| | " + " | ".join(f"{one}: ranks | MRR" for one in families) + " |",
@@ -233,7 +294,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("run", help="a run folder, a checkpoint, shipped, walk; or table")
+    parser.add_argument("run", help="a run folder, a checkpoint, shipped, walk, pagerank; or table")
     parser.add_argument("lines", nargs="?", type=Path, help="of table: a file that --out made")
     parser.add_argument(
         "--graphs", nargs="+", default=["grail"], help="beginnings of names, such as grail/nell"
@@ -260,6 +321,7 @@ def main() -> int:
             print(f"{key}\n\n{table(lines, key)}\n\n{mean_of_clean(lines, key)}\n")
         for kind, buckets in (
             ("by_half_link", HALF_LINKS),
+            ("by_answers", ANSWERS),
             ("by_distance", DISTANCES),
             ("by_support", SUPPORTS),
         ):
