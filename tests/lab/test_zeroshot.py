@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from contextpool.triples.store import Triples
-from lab.zeroshot import HALF_LINKS, family_of, half_links, mean_of_clean, slices, table
+from lab.zeroshot import (
+    ANSWERS,
+    HALF_LINKS,
+    PAGERANK_STEPS,
+    RESTART,
+    answer_places,
+    begins,
+    family_of,
+    half_links,
+    mean_of_clean,
+    pagerank_scorer,
+    slices,
+    table,
+)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +60,47 @@ def test_half_links_are_those_that_looking_at_each_fact_finds(seed: int) -> None
     found = [HALF_LINKS[place] for place in half_links(graph, queries)]
     expected = [slow_half_link(facts, *triple) for triple in queries]
     assert found == [tail for tail, _ in expected] + [head for _, head in expected]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_answers_that_never_change_are_those_that_looking_at_each_fact_finds(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    every = {(f"e{h}", f"r{r}", f"e{t}") for h, r, t in draw.integers([6, 5, 3], size=(14, 3)).tolist()}
+    whole = Triples.from_labels(sorted(every))
+    even = np.arange(len(whole)) % 2 == 0
+    graph, queries = whole.select(even), whole.select(~even)
+    tails = [{t for _, r, t in every if r == relation} for _, relation, _ in queries]
+    heads = [{h for h, r, _ in every if r == relation} for _, relation, _ in queries]
+    found = [ANSWERS[place] for place in answer_places(graph, queries)]
+    assert found == [ANSWERS[len(answers) > 1] for answers in tails + heads]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pagerank_is_that_of_walking_step_by_step(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    every = {(f"e{h}", f"r{r}", f"e{t}") for h, r, t in draw.integers([6, 2, 6], size=(12, 3)).tolist()}
+    facts = Triples.from_labels(sorted(every))
+    size = len(facts.entities)
+    edges = [(h, t) for h, _, t in facts.ids.tolist()]
+    edges += [(t, h) for h, t in edges]
+    for head in range(size):
+        mass = {head: 1.0}
+        for _ in range(PAGERANK_STEPS):
+            new = {entity: RESTART * (entity == head) for entity in range(size)}
+            for start, end in edges:
+                leaving = sum(other == start for other, _ in edges)
+                new[end] += (1 - RESTART) * mass.get(start, 0.0) / leaving
+            mass = new
+        expected = [-1.0 if entity == head else mass.get(entity, 0.0) for entity in range(size)]
+        found = pagerank_scorer(facts)(torch.tensor([head]), torch.tensor([0]))
+        assert found[0].tolist() == pytest.approx(expected)
+
+
+def test_a_folder_of_graphs_is_not_the_beginning_of_another() -> None:
+    wanted = [begins("grail/nell_v1", start) for start in ("grail", "grail/", "grail/nell")]
+    assert wanted == [True, True, True]
+    assert not begins("grail_transductive/nell_v1", "grail")
+    assert not begins("grail/fb237_v1", "grail/nell")
 
 
 def test_figures_of_a_family_that_was_trained_on_are_marked() -> None:
