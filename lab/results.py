@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import fmean, mean, stdev
 from typing import Any
 
 from contextpool.errors import DataError
@@ -77,6 +77,8 @@ def family_of(dataset: str) -> str:
     return dataset
 
 
+ZEROSHOT = ("untrained/lines.jsonl", "anygraph/zeroshot.jsonl", "anygraph/fine-tuned.jsonl")
+"""Below a results folder: lines of `lab.zeroshot`."""
 FOLDER = "trials"
 """The subfolder of a results folder that holds the trials of searches."""
 
@@ -190,6 +192,17 @@ class Results:
     """notes.md of the folder: what was tried, in a person's words."""
     searches: tuple[SearchCost, ...] = ()
     """The cost of each search in the folder."""
+    asked: tuple[Line, ...] = ()
+    """Of `lab.zeroshot`: scorers that need no training, and the model for any graph where its figure is clean."""
+
+    def asked_figures(self, setting: str, system: str, protocol: str, metric: str) -> list[float | None]:
+        """[12] the mean over seeds by walk, pagerank, zero-shot or fine-tuned; None where there is no line."""
+        by_dataset: dict[str, list[float]] = {}
+        for line in self.asked:
+            if system == system_of(line):
+                by_dataset.setdefault(line["graph"], []).append(float(line[protocol][metric]))
+        found = [by_dataset.get(dataset) for dataset in datasets_of(setting)]
+        return [None if values is None else fmean(values) for values in found]
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -240,7 +253,16 @@ def read_results(path: str | Path) -> Results:
     folder = path if path.is_dir() else path.parent
     remarks = folder / "notes.md"
     text = remarks.read_text("utf-8").strip() if remarks.is_file() else ""
-    return results_of(lines, text, read_searches(folder / FOLDER))
+    results = results_of(lines, text, read_searches(folder / FOLDER))
+    asked = [line for name in ZEROSHOT for line in read_lines(folder / name)]
+    return replace(results, asked=tuple(line for line in asked if line["clean"]))
+
+
+def system_of(line: Line) -> str:
+    """What a line of `lab.zeroshot` is about: walk, pagerank, zero-shot or fine-tuned."""
+    if line["model"] in ("walk", "pagerank"):
+        return str(line["model"])
+    return "fine-tuned" if "best_epoch" in line else "zero-shot"
 
 
 def results_files(path: Path) -> list[Path]:

@@ -132,6 +132,21 @@ def test_ours_stands_beside_the_published_with_missing_shown_as_missing() -> Non
     assert rows["| RED-GNN+CP"].startswith(".708 | .694")
 
 
+def test_scorers_that_need_no_training_stand_in_the_table_and_raise_the_bar(tmp_path: Path) -> None:
+    figures = {"mrr": 0.79, "hits@1": 0.5}
+    told = {"graph": "grail/nell_v1", "model": "walk", "clean": True, "P1 realistic": figures}
+    (tmp_path / "a.jsonl").write_text(json.dumps(line("grail/nell_v1", "nbfnet+cp", mrr=0.78)) + "\n")
+    (tmp_path / "untrained").mkdir()
+    (tmp_path / "untrained" / "lines.jsonl").write_text(json.dumps(told) + "\n")
+    results = read_results(tmp_path)
+    place = columns().index("nell_v1")
+    rows = [row.split(" | ") for row in paper_table(results, "inductive", "mrr").splitlines()]
+    shown = [row[1 + place] for row in rows if row[0].startswith("| walk")]
+    assert shown == [".790"]
+    assert not any(row[0].startswith("| personalised PageRank") for row in rows)
+    assert beyond_wins(results)["training-free scorer"] == (0, 1)
+
+
 def test_bars_beyond_the_paper_are_counted_over_what_was_measured() -> None:
     results = results_of(
         [line("grail/nell_v1", "nbfnet+cp", mrr=0.78), line("grail/fb237_v1", "nbfnet+cp", mrr=0.47)]
