@@ -82,7 +82,7 @@ def card(name: str, recipe: Recipe, num_weights: int, figures: Mapping[str, Any]
             "## Graphs\n\n"
             + _table(
                 ("graph", "facts", "sha256 of the sorted facts", "terms"),
-                [list(row.values()) for row in rows],
+                [[row[key] for key in ("name", "facts", "sha256", "terms")] for row in rows],
             )
         )
     for one in figures.get("tables", ()):
