@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -284,8 +285,39 @@ def test_a_model_that_loses_to_what_needs_no_training_is_told(cli: Any) -> None:
     assert ran.code == 0, ran.err
     for said in (ran.out, Path("run/README.md").read_text(), cli("evaluate", "--run", "run").out):
         assert "is no better than walk x relevance (MRR 0." in " ".join(said.split())
+        assert "Use that (train --model walk), ask without a run" in " ".join(said.split())
     assert cli("export", "run", "out").code == 0
     assert "is no better than walk x relevance (MRR 0." in Path("out/README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("seed", "better", "advice"),
+    [
+        (3, "walk x relevance", "train GRAPH --model walk -o RUN, and from then on ask with --run RUN; or"),
+        (0, "most frequent answer", "Train a model on this graph (contextpool train GRAPH), or look"),
+    ],
+)
+def test_where_the_model_in_the_package_loses_what_is_named_can_be_typed(
+    seed: int, better: str, advice: str, cli: Any
+) -> None:
+    """Facts at random; `evaluate` has neither --model nor --from, and asking without a run is what was done."""
+    numbers = random.Random(seed)
+    ends = [(numbers.randrange(40), numbers.randrange(3), numbers.randrange(40)) for _ in range(120)]
+    lines = sorted({f"e{h}\tr{r}\te{t}\n" for h, r, t in ends})
+    Path("random.tsv").write_text("".join(lines))
+    for arguments in ([], ["--run", cp.SHIPPED]):
+        remark = json.loads(cli("evaluate", "random.tsv", *arguments, "--json").out)["remark"]
+        assert remark.startswith("The model in the package (MRR 0.")
+        assert f"is no better than {better} (MRR 0." in remark
+        assert advice in remark
+        assert "without a run" not in remark
+        assert "--from" not in remark
+    assert " ".join(cli("evaluate", "random.tsv").out.split()).endswith(remark)
+    if better == "walk x relevance":
+        assert cli("train", "random.tsv", "--model", "walk", "-o", "walk").code == 0
+        again = json.loads(cli("evaluate", "random.tsv", "--run", "walk", "--json").out)
+        assert again["model"]["mrr"] == again["walk x relevance"]["mrr"]
+        assert again["remark"] == ""
 
 
 # the walk of the tables

@@ -60,7 +60,7 @@ def evaluate(
         split_alike,
         was_fitted_on,
     )
-    from contextpool.interop.hub import SHIPPED, local_folder
+    from contextpool.interop.hub import SHIPPED, is_packaged, local_folder
     from contextpool.predict.workers import Workers
     from contextpool.processes import joined, were_started
     from contextpool.train.run_folder import RunFolder
@@ -106,9 +106,10 @@ def evaluate(
     figures = stored or evaluation_figures(reports)
     if as_json:
         told = {"run": str(run or SHIPPED), "dataset": name, "queries": queries and str(queries)}
-        print_json({**told, "protocol": protocol, **figures, "remark": better_untrained(figures)})
+        remark = better_untrained(figures, is_packaged(run))
+        print_json({**told, "protocol": protocol, **figures, "remark": remark})
         return
-    print_figures(figures, f"{name}, {queries or protocol}")
+    print_figures(figures, f"{name}, {queries or protocol}", is_packaged(run))
     if per_relation:
         _print_per_relation(figures["model"]["per_relation"])
 

@@ -429,7 +429,7 @@ def report_pretraining(folder: Path, as_json: bool) -> None:
     console().print(table(title, columns, rows))
 
 
-def print_figures(figures: Mapping[str, Mapping[str, Any]], title: str) -> None:
+def print_figures(figures: Mapping[str, Mapping[str, Any]], title: str, packaged: bool = False) -> None:
     """One row a scorer, realistic ties beside optimistic and pessimistic ones; then what beats the model untrained."""
     from contextpool.evaluate.references import better_untrained, untrained
 
@@ -449,5 +449,5 @@ def print_figures(figures: Mapping[str, Mapping[str, Any]], title: str) -> None:
     ]
     columns = ("scorer", "MRR", "95 %", "Hits@1", "Hits@3", "Hits@10", "Hits@10/50", "MR", "MRR opt./pess.")
     console().print(table(f"{title}, {figures['model']['num_queries']:,} queries", columns, rows))
-    if remark := better_untrained(figures):
+    if remark := better_untrained(figures, packaged):
         console().print(remark)

@@ -44,10 +44,11 @@ def untrained(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str
     return dict(sorted(others, key=lambda entry: -entry[1]["mrr"]))
 
 
-def better_untrained(figures: Mapping[str, Mapping[str, Any]]) -> str:
-    """A sentence that names what needs no training and does no worse than the model; empty where nothing does.
+def better_untrained(figures: Mapping[str, Mapping[str, Any]], packaged: bool = False) -> str:
+    """Sentences that name what needs no training and does no worse than the model; empty where nothing does.
 
-    The model `walk` is the scorer walk x relevance, whose very figures it has.
+    They also say what to type instead, which is something else for the model in the package (`packaged`) than for a
+    run. The model `walk` is the scorer walk x relevance, whose very figures it has.
     """
     own = figures["model"]["mrr"]
     better = {name: found["mrr"] for name, found in untrained(figures).items() if found["mrr"] >= own}
@@ -56,13 +57,26 @@ def better_untrained(figures: Mapping[str, Mapping[str, Any]]) -> str:
     if not better:
         return ""
     named = ", ".join(f"{name} (MRR {mrr:.3f})" for name, mrr in better.items())
-    advice = "Do not use it: train longer, or look at the data."
-    if next(iter(better)) == "walk x relevance":
-        advice = (
-            "Use that (--model walk), ask without a run, start from the model in the package (--from anygraph-1), or "
-            "train longer."
+    model = "The model in the package" if packaged else "This model"
+    advice = _advice(next(iter(better)), packaged)
+    return f"{model} (MRR {own:.3f}) is no better than {named}, which needs no training. {advice}"
+
+
+def _advice(best: str, packaged: bool) -> str:
+    """What to do instead, by which of what needs no training is the best."""
+    if best == "walk x relevance":
+        return (
+            "To use that, type contextpool train GRAPH --model walk -o RUN, and from then on ask with --run RUN; or "
+            "train a model on this graph (contextpool train GRAPH)."
+            if packaged
+            else "Use that (train --model walk), ask without a run, start from the model in the package (train --from "
+            "anygraph-1), or train longer."
         )
-    return f"This model (MRR {own:.3f}) is no better than {named}, which needs no training. {advice}"
+    return (
+        "Train a model on this graph (contextpool train GRAPH), or look at the data (contextpool data audit GRAPH)."
+        if packaged
+        else "Do not use it: train longer, or look at the data."
+    )
 
 
 def _same(figures: Mapping[str, Any], others: Mapping[str, Any]) -> bool:

@@ -29,6 +29,7 @@ from contextpool.interop.hub import (
     REPOSITORY,
     RUN_FILES,
     differing_files,
+    is_packaged,
     local_folder,
 )
 from contextpool.models.registry import model_class
@@ -339,10 +340,11 @@ def _metrics(run: RunFolder, evaluated: Evaluated | None) -> str:
     ]
     if stored["valid_mrr"] is not None:
         lines.append(f"| validation, selection | {stored['valid_mrr']:.4f} | | | | {_place(trained)} |")
-    if evaluated is not None and evaluated.scorers is not None:
-        lines += _rows(evaluated, evaluated.scorers)
+    scorers = None if evaluated is None else evaluated.scorers
+    if evaluated is not None and scorers is not None:
+        lines += _rows(evaluated, scorers)
     lines += ["", "Ranks are among all entities, filtered, in both directions; ties share their mean rank."]
-    if evaluated is not None and evaluated.scorers and (remark := better_untrained(evaluated.scorers)):
+    if scorers and (remark := better_untrained(scorers, is_packaged(run.path))):
         lines.append(f"**{remark}**")
     if stored.get("fitted_on"):
         lines.append(

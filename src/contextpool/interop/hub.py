@@ -30,6 +30,7 @@ SHIPPED = "anygraph-1"
 """The model that answers where no run is named."""
 PACKAGED = (SHIPPED,)
 """Models that the package holds, by the names that pin them; a folder of such a name is reached by its whole path."""
+_CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
 MAX_FILE_BYTES = 1 << 36
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _ADDRESS = re.compile(
@@ -47,8 +48,13 @@ def local_folder(path: str | Path | None) -> Path:
     files on this machine, fetched where they are not here yet.
     """
     if path is None or str(path) in PACKAGED:
-        return Path(__file__).parents[1] / "checkpoints" / str(path or SHIPPED)
+        return _CHECKPOINTS / str(path or SHIPPED)
     return fetch_run(str(path)) if is_address(path) else Path(path)
+
+
+def is_packaged(folder: Path | None) -> bool:
+    """Whether a folder of `local_folder` is that of a model in the package; so is None, for the newest."""
+    return folder is None or folder.resolve().parent == _CHECKPOINTS.resolve()
 
 
 def fetch_run(address: str) -> Path:
