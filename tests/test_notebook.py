@@ -6,13 +6,16 @@ import inspect
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import contextpool as cp
 from command_line import run
+from contextpool.context.counts import Statistics
 from contextpool.errors import ConfigError, MissingExtraError, setting, speaking_options
+from contextpool.graph.relation_sets import relation_sets
 from contextpool.notebook import MOST_ROWS, frame_of, html_table
 from contextpool.predict import Predictor
 
@@ -91,6 +94,54 @@ def test_datasets_and_reports_are_short_and_tables(predictor: Predictor) -> None
 def test_a_predictor_says_what_it_is(predictor: Predictor) -> None:
     assert repr(predictor).startswith("<Predictor: anygraph, ")
     assert "any relation" in repr(predictor)
+
+
+def test_what_holds_labels_or_arrays_says_how_many(predictor: Predictor, tmp_path: Path) -> None:
+    dataset = cp.load_dataset("world")
+    graph = cp.Graph.from_triples(dataset.inference_graph)
+    context = cp.mine_context(graph)
+    asked = next(iter(dataset.inference_test))
+    pooled = cp.pool(graph, context, head=asked[0], relation=asked[1], hops=2)
+    report = cp.evaluate(predictor, graph, queries=[asked])
+    named = tmp_path / "names.tsv"
+    named.write_text("".join(f"{label}\tname {label}\n" for label in graph.entities))
+    size = "30 directed relations, 689 entities"
+    told = [
+        (dataset.inference_graph, "Triples(2,653 triples, 689 entities, 15 relations)"),
+        (dataset.training_graph, "Triples(2,961 triples, 771 entities, 15 relations)"),
+        (graph.entity_vocabulary, "Vocabulary(689 entities)"),
+        (dataset.relations, "Vocabulary(15 relations)"),
+        (graph.relation_vocabulary, "RelationVocabulary(15 relations)"),
+        (context, f"ContextNeighbors(precision > 0.1, recall > 0, self='exclude', {size})"),
+        (context.counts, f"Cooccurrence({size})"),
+        (relation_sets(graph), f"RelationSets(151 distinct sets, {size})"),
+        (pooled.batch.hops[0], f"EdgeSet({len(pooled.hops[0])} edges, number of queries 1)"),
+        (report.table, "RankTable(2 ranks)"),
+        (cp.read_names(named), "Names(689 names)"),
+    ]
+    for one, short in told:
+        assert repr(one) == short
+    assert repr(dataset.evaluation_filter).startswith("KnownAnswers(3,")
+    assert repr(report.realistic).startswith(f"RankMetrics(mrr {report.mrr:.4f}, hits@1 ")
+    assert repr(predictor.calibration_for(graph)).startswith("Calibration(temperature ")
+    assert len(repr(Statistics.of(graph))) < 250
+    assert len(repr(predictor.calibration_for(graph))) < 100
+
+
+def test_a_part_of_a_dataset_has_its_triples_as_a_graph_has_them() -> None:
+    part = cp.load_dataset("world").inference_graph
+    graph = cp.Graph.from_triples(part)
+    assert part.triples == graph.triples == set(part)
+    assert graph.triples == part.triples
+    assert list(part.triples) == list(graph.triples)
+    assert part.triples[7] == graph.triples[7]
+    assert part.triples[-1] == graph.triples[-1]
+    assert part.triples[3:9:2] == graph.triples[3:9:2]
+    assert part.triples != set(part[1:])
+    assert graph.triples[7] in part.triples
+    assert ("nobody", "borders", "nowhere") not in part.triples
+    with pytest.raises(IndexError):
+        part[len(part)]
 
 
 def test_a_long_table_is_cut_and_says_so() -> None:

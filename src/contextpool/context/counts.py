@@ -57,6 +57,9 @@ class Cooccurrence:
         """[2R] entities having each relation."""
         return self.both.diagonal()
 
+    def __repr__(self) -> str:
+        return f"Cooccurrence({len(self.both):,} directed relations, {self.num_entities:,} entities)"
+
     def __add__(self, other: Cooccurrence) -> Cooccurrence:
         """Counts over the entities of both graphs; they have to share a relation vocabulary."""
         if self.relations != other.relations:

@@ -150,6 +150,11 @@ class ContextNeighbors:
         order = np.lexsort((self.relations.sort_rank[kept], -second, -first))
         return [int(neighbor) for neighbor in kept[order]]
 
+    def __repr__(self) -> str:
+        rule = f"precision > {self.min_precision:g}, recall > {self.min_recall:g}, self={self.self_policy!r}"
+        size = f"{len(self.counts.both):,} directed relations, {self.counts.num_entities:,} entities"
+        return f"ContextNeighbors({rule}, {size})"
+
 
 def mine_context(
     graph: Graph, min_precision: float = 0.1, min_recall: float = 0.0, *, self: SelfPolicy = "exclude"

@@ -138,6 +138,10 @@ class Calibration:
         values = np.interp(share.cpu().numpy(), self.knots, self.values)
         return torch.from_numpy(np.asarray(values)).to(share.device)
 
+    def __repr__(self) -> str:
+        rests = "" if self.facts is None else f", {self.facts:,} facts"
+        return f"Calibration(temperature {self.temperature:.4g}, {len(self.knots):,} knots{rests})"
+
     def to_dict(self) -> dict[str, Any]:
         curve = {"temperature": self.temperature, "knots": list(self.knots), "values": list(self.values)}
         return curve if self.facts is None else {**curve, "facts": self.facts}

@@ -84,6 +84,15 @@ class RankMetrics:
         """The metrics of the queries where `rows` [Q] is true."""
         return RankMetrics(self.ranks[rows], self.found_among_sampled[rows])
 
+    def __repr__(self) -> str:
+        return f"RankMetrics({self.in_words})"
+
+    @property
+    def in_words(self) -> str:
+        """`mrr 0.5121, hits@1 0.4012, hits@3 0.5803, hits@10 0.7210, 1,336 ranks`"""
+        hits = ", ".join(f"hits@{k} {share:.4f}" for k, share in self.hits.items())
+        return f"mrr {self.mrr:.4f}, {hits}, {self.num_queries:,} ranks"
+
 
 @dataclass(frozen=True, eq=False)
 class RankTable:
@@ -92,6 +101,9 @@ class RankTable:
     optimistic: Floats
     pessimistic: Floats
     candidates: Integers
+
+    def __repr__(self) -> str:
+        return f"RankTable({len(self.optimistic):,} ranks)"
 
     def under(self, rule: TieRule) -> RankMetrics:
         """The metrics under one rule for ties."""

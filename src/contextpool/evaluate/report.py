@@ -281,8 +281,7 @@ class EvaluationReport:
         return html_table(("", "ranks", "MRR", "Hits@1", "Hits@3", "Hits@10", "MR"), rows, above=repr(self))
 
     def __repr__(self) -> str:
-        hits = ", ".join(f"hits@{k} {share:.4f}" for k, share in self.hits.items())
-        return f"EvaluationReport(mrr {self.mrr:.4f}, {hits}, {self.num_queries:,} ranks)"
+        return f"EvaluationReport({self.realistic.in_words})"
 
 
 def _figures(metrics: RankMetrics) -> tuple[int, float, float, float, float, float]:

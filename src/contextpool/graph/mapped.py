@@ -110,7 +110,7 @@ class MappedIndex(Mapping[str, int]):
         return len(self._labels)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MappedVocabulary(Vocabulary):
     """A vocabulary whose labels stay in their file."""
 

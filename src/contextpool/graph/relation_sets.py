@@ -31,6 +31,10 @@ class RelationSets:
         sizes: npt.NDArray[np.int64] = np.bitwise_count(self.words).sum(axis=1, dtype=np.int64)
         return sizes
 
+    def __repr__(self) -> str:
+        size = f"{self.num_directed:,} directed relations, {int(self.weight.sum()):,} entities"
+        return f"RelationSets({len(self.words):,} distinct sets, {size})"
+
     def members(self) -> npt.NDArray[np.bool_]:
         """[D, 2R] the sets as booleans."""
         return unpack_bits(self.words, self.num_directed)

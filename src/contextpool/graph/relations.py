@@ -76,6 +76,9 @@ class RelationVocabulary:
     def inverse(self, relation: RelationId) -> RelationId:
         return inverse(relation, self.num_relations)
 
+    def __repr__(self) -> str:
+        return f"RelationVocabulary({self.num_relations:,} relations)"
+
 
 @dataclass(frozen=True, eq=False)
 class DirectedQueries:

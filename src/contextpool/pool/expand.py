@@ -27,6 +27,9 @@ class EdgeSet:
     def __len__(self) -> int:
         return len(self.edge)
 
+    def __repr__(self) -> str:
+        return f"EdgeSet({len(self):,} edges, number of queries {self.num_queries:,})"
+
     @property
     def query_start(self) -> Tensor:
         """[B + 1] int64 the edges of query b are edge[query_start[b]:query_start[b + 1]]."""

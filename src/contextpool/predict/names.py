@@ -49,6 +49,9 @@ class Names:
         """The name, or the id itself where it has none."""
         return self.name(label) or label
 
+    def __repr__(self) -> str:
+        return f"Names({len(self.of_id):,} names)"
+
 
 NO_NAMES = Names()
 

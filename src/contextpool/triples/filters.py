@@ -55,6 +55,9 @@ class KnownAnswers:
         """The number of known triples."""
         return len(self.answer) // 2
 
+    def __repr__(self) -> str:
+        return f"KnownAnswers({len(self):,} triples, {len(self.key):,} queries)"
+
     def bounds(
         self, entities: _AnyIds, relations: _AnyIds, is_tail: npt.NDArray[np.bool_]
     ) -> tuple[Positions, Positions]:

@@ -88,3 +88,6 @@ class Vocabulary:
 
     def __contains__(self, label: object) -> bool:
         return label in self.index
+
+    def __repr__(self) -> str:
+        return f"Vocabulary({len(self):,} {'relations' if self.kind == 'relation' else 'entities'})"

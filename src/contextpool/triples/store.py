@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,21 +53,38 @@ class Triples:
         ids = np.stack([entity[rows[:, 0]], relation[rows[:, 1]], entity[rows[:, 2]]], axis=1)
         return cls(names, kinds, distinct_rows(ids))
 
+    @property
+    def triples(self) -> Triples:
+        """Themselves: a graph and a part of a dataset are read alike, `for head, relation, tail in graph.triples`."""
+        return self
+
     def __len__(self) -> int:
         return len(self.ids)
 
     def __iter__(self) -> Iterator[Triple]:
+        return self._labelled(self.ids)
+
+    def _labelled(self, ids: Ids) -> Iterator[Triple]:
         names, kinds = self.entities.labels, self.relations.labels
-        for head, relation, tail in self.ids.tolist():
+        for head, relation, tail in ids.tolist():
             yield names[head], kinds[relation], names[tail]
 
+    def __getitem__(self, position: Any) -> Any:
+        """The triple at a position, or the list of those of a slice."""
+        if isinstance(position, slice):
+            return list(self._labelled(self.ids[position]))
+        return next(self._labelled(self.ids[position, None]))
+
     def __eq__(self, other: object) -> bool:
-        """The same facts, whatever else the vocabularies hold."""
-        if not isinstance(other, Triples):
+        """The same facts, whatever else the vocabularies hold; also a set of labels."""
+        if not isinstance(other, Triples | Set):
             return NotImplemented
         return len(self) == len(other) and set(self) == set(other)
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Triples({len(self):,} triples, {len(self.entities):,} entities, {len(self.relations):,} relations)"
 
     def with_vocabularies(self, entities: Vocabulary, relations: Vocabulary) -> Triples:
         """The same facts, numbered by other vocabularies, which have to hold every label used here."""
