@@ -7,6 +7,8 @@ import http.client
 import json
 import os
 import shutil
+import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -19,9 +21,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from contextpool.cli.inputs import load_graph
+from contextpool.cli.serve import graph_sources
 from contextpool.errors import ConfigError
 from contextpool.graph.graph import Graph
-from contextpool.serve import GraphSource, ModelSource, ServeSettings
+from contextpool.serve import GraphSource, ModelSource, ServeSettings, rehearsal
 from contextpool.serve.registry import Registry
 from contextpool.serve.server import Server, address_of, listen
 from contextpool.serve.settings import bare_host
@@ -275,7 +278,7 @@ def test_a_reload_of_something_damaged_replaces_nothing(world_run: Path, tmp_pat
     run, facts = tmp_path / "run", tmp_path / "facts.tsv"
     shutil.copytree(world_run, run)
     facts.write_text("".join("\t".join(triple) + "\n" for triple in world_graph().triples))
-    graph = GraphSource("facts", partial(load_graph, str(facts), "inference"))
+    graph = GraphSource("facts", partial(load_graph, str(facts), "inference"), place=str(facts))
     registry = Registry([ModelSource("m", run)], [graph])
     before = registry.snapshot
 
@@ -294,6 +297,40 @@ def test_a_reload_of_something_damaged_replaces_nothing(world_run: Path, tmp_pat
         facts.unlink()
         os.mkfifo(facts)
         assert "pipe or a device" in refused()
+
+
+def test_a_reload_that_ends_a_process_does_not_end_the_server(
+    world_run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A process of its own loads model and graph first; here one that is ended as damaged files could end it."""
+    facts = tmp_path / "facts.tsv"
+    facts.write_text("".join("\t".join(triple) + "\n" for triple in world_graph().triples))
+    registry = Registry([ModelSource("m", world_run)], graph_sources([f"g={facts}"], []))
+    before = registry.snapshot
+    dies = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+    with client_of(registry, token=TOKEN) as client:
+        monkeypatch.setattr(rehearsal, "COMMAND", (sys.executable, "-c", dies))
+        for body, place in (({"model": "m"}, world_run.name), ({"graph": "g"}, "facts.tsv")):
+            answer = client.post("/admin/reload", json=body, headers=BEARER)
+            assert answer.status_code == 409
+            told = answer.json()["error"]["message"]
+            assert place in told
+            assert "ended the process that tried it first" in told
+            assert registry.snapshot is before
+        monkeypatch.undo()
+        assert client.post("/admin/reload", json={"graph": "g"}, headers=BEARER).status_code == 200
+        asked = {"head": "Belarus", "relation": "currency"}
+        assert client.get("/predict", params=asked, headers=BEARER).status_code == 200
+
+
+def test_a_rehearsal_loads_what_the_server_would_load(world_run: Path, tmp_path: Path) -> None:
+    """Its process comes to its end whether that can be loaded or not; and ends when the server has gone."""
+    for kind, place in (("model", world_run), ("graph", tmp_path / "none.tsv")):
+        rehearsal.rehearse(kind, str(place))  # type: ignore[arg-type]
+    left = subprocess.Popen([*rehearsal.COMMAND, "graph", "world"], stdin=subprocess.PIPE)
+    assert left.stdin is not None
+    left.stdin.close()
+    assert left.wait(60) == 0
 
 
 def test_a_reload_that_never_ends_does_not_hold_up_the_end(world_run: Path) -> None:

@@ -207,7 +207,9 @@ def graph_sources(given: Sequence[str], labels: Sequence[str]) -> list[GraphSour
         if name not in places:
             raise UnknownNameError("graph", name, places, "--labels GRAPH=FILE names a graph that is served.")
     return [
-        GraphSource(name, partial(load_graph, place, "inference"), partial(loaded_names, files.get(name)))
+        GraphSource(
+            name, partial(load_graph, place, "inference"), partial(loaded_names, files.get(name)), place
+        )
         for name, place in places.items()
     ]
 

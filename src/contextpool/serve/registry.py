@@ -25,6 +25,7 @@ from contextpool.predict import Names, Predictor
 from contextpool.predict.answers import Selection, UnknownRelations
 from contextpool.predict.names import NO_NAMES
 from contextpool.serve.examples import example_questions
+from contextpool.serve.rehearsal import rehearse
 from contextpool.serve.settings import MOST_ADDED
 
 LONGEST_NAME = 100
@@ -51,9 +52,12 @@ class ModelSource:
     def __post_init__(self) -> None:
         check_name(self.name, "model")
 
-    def load(self) -> Predictor:
+    def load(self, *, rehearsed: bool = False) -> Predictor:
         """What the folder holds now. A link is followed once, so that one that changes meanwhile does no harm."""
-        return load(local_folder(self.path).resolve(), device=self.device)
+        folder = local_folder(self.path).resolve()
+        if rehearsed:
+            rehearse("model", str(folder))
+        return load(folder, device=self.device)
 
 
 @dataclass(frozen=True)
@@ -63,9 +67,17 @@ class GraphSource:
     name: str
     read: Callable[[], Graph]
     read_names: Callable[[], Names | None] = lambda: None
+    place: str = ""
+    """The file or folder that `read` reads, where it is one."""
 
     def __post_init__(self) -> None:
         check_name(self.name, "graph")
+
+    def load(self, *, rehearsed: bool = False) -> Graph:
+        """The facts as they are now."""
+        if rehearsed and Path(self.place.partition("?")[0]).exists():
+            rehearse("graph", self.place)
+        return self.read()
 
 
 Source = TypeVar("Source", ModelSource, GraphSource)
@@ -261,14 +273,17 @@ class Registry:
         return told
 
     def reload(self, model: str | None = None, graph: str | None = None) -> Snapshot:
-        """Load a model or a graph again, or all where neither is named. What was served stays if it cannot."""
+        """Load a model or a graph again, or all where neither is named. What was served stays if it cannot.
+
+        A process of its own loads each of them first, so that what ends a process does not end this one.
+        """
         models: Collection[str] = _names_of(model, self._models, "model", everything=graph is None)
         graphs: Collection[str] = _names_of(graph, self._graphs, "graph", everything=model is None)
         with self._swap():
             old = self.snapshot
             self.snapshot = self._snapshot(
-                {**old.models, **{name: _load_model(self._models[name]) for name in models}},
-                {**old.graphs, **{name: _load_graph(self._graphs[name]) for name in graphs}},
+                {**old.models, **{name: _load_model(self._models[name], True) for name in models}},
+                {**old.graphs, **{name: _load_graph(self._graphs[name], True) for name in graphs}},
                 old,
             )
             return self.snapshot
@@ -322,14 +337,15 @@ class Registry:
             return error
 
 
-def _load_model(source: ModelSource) -> LoadedModel:
-    predictor = source.load()
+def _load_model(source: ModelSource, rehearsed: bool = False) -> LoadedModel:
+    predictor = source.load(rehearsed=rehearsed)
     assert predictor.fingerprint  # counted now rather than in the first answer
     return LoadedModel(source.name, predictor, time.time())
 
 
-def _load_graph(source: GraphSource) -> LoadedGraph:
-    return _loaded(source.name, source.read(), source.read_names() or NO_NAMES)
+def _load_graph(source: GraphSource, rehearsed: bool = False) -> LoadedGraph:
+    graph = source.load(rehearsed=rehearsed)
+    return _loaded(source.name, graph, source.read_names() or NO_NAMES)
 
 
 def _loaded(name: str, graph: Graph, names: Names) -> LoadedGraph:
