@@ -176,6 +176,7 @@ BOMBS: dict[str, tuple[Callable[[], bytes], str]] = {
     "label.tsv": (lambda: b"a\tr\tb\n" + b"w " * 50_000 + b"\tr\tb\n", f"{MAX_LABEL:,} are the most"),
     "label.csv": (lambda: b"a,r,b\n" + b"w " * 50_000 + b",r,b\n", f"{MAX_LABEL:,} are the most"),
     "label.arrow": (lambda: _ipc(LONG_LABEL, pa.ipc.new_file), "are the most"),
+    "head.npy": (lambda: FILES["facts.npy"].replace(b" " * 9, b"': False(", 1), "not a readable"),
     "deep.jsonl": (lambda: b"[" * 500_000 + b"\n", "this is not JSON"),
     "deep.toml": (lambda: b"a = " + b"[" * 100_000, "not valid TOML"),
     "whole.toml": (lambda: b"seed = " + b"9" * 100_000, "not valid TOML"),

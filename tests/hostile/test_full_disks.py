@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,8 @@ WRITERS = {
     "map": ["data", "map", "{facts}", "--output", "{}"],
     "explain": ["explain", "world", *QUESTION, "--tail", "Gothenburg", *RUN, "--output", "{}.svg"],
     "questions": ["ask", "world", "--questions", "{questions}", *RUN, "--output", "{}"],
+    "complete": ["complete", "world", *RUN, "--relation", "near", "--top", "50", "--output", "{}.tsv"],
+    "check": ["check", "world", "{claims}", *RUN, "--output", "{}.tsv"],
     "export": ["export", str(GOLDEN / "nbfnet"), "{}", "--no-evaluate"],
     "train": ["train", "world", "--model", "walk", "--output", "{}"],
 }
@@ -36,16 +39,13 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "".join(f"e{number}\tr{number % 3}\te{number // 2}\n" for number in range(3000))
     )
     (folder / "questions.tsv").write_text("Aalborg\tnear\n" * 50)
-    return {"facts": str(folder / "facts.tsv"), "questions": str(folder / "questions.tsv")}
+    (folder / "claims.tsv").write_text("Aalborg\tnear\tGothenburg\n" * 50)
+    return {name: str(folder / f"{name}.tsv") for name in ("facts", "questions", "claims")}
 
 
 def arguments(name: str, target: Path, inputs: dict[str, str]) -> list[str]:
-    return [
-        word.replace("{facts}", inputs["facts"])
-        .replace("{questions}", inputs["questions"])
-        .replace("{}", str(target))
-        for word in WRITERS[name]
-    ]
+    places = {f"{{{key}}}": value for key, value in inputs.items()} | {"{}": str(target)}
+    return [reduce(lambda text, one: text.replace(*one), places.items(), word) for word in WRITERS[name]]
 
 
 @pytest.mark.parametrize("name", WRITERS)

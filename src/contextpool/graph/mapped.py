@@ -18,7 +18,6 @@ import codecs
 import hashlib
 import json
 import os
-import tokenize
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ from contextpool.errors import DataError
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import RelationVocabulary
 from contextpool.triples.catalog import cache_folder
-from contextpool.triples.files import open_bytes
+from contextpool.triples.files import NPY_ERRORS, open_bytes
 from contextpool.triples.labels import Vocabulary, relation_problem
 
 FORMAT = "contextpool graph 3"
@@ -231,7 +230,7 @@ def _mapped(folder: Path, name: str) -> npt.NDArray[Any]:
         raise DataError(f"{path}: this is no file. Make the graph again with `contextpool data map`.")
     try:
         return np.lib.format.open_memmap(path, mode="c")
-    except (OSError, ValueError, TypeError, OverflowError, SyntaxError, tokenize.TokenError) as error:
+    except NPY_ERRORS as error:
         raise DataError(f"{path}: the file cannot be mapped ({error}). {MAKE_AGAIN}") from None
 
 

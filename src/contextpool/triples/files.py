@@ -9,6 +9,7 @@ import io
 import os
 import stat
 import tempfile
+import tokenize
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -26,6 +27,8 @@ MAX_LINE = 1 << 20
 MAX_EXPANSION = 200
 """How many times its size a compressed file may unpack to, beyond `FREE_BYTES`. Text packs to a tenth."""
 FREE_BYTES = 1 << 26
+NPY_ERRORS = (OSError, ValueError, TypeError, OverflowError, EOFError, SyntaxError, tokenize.TokenError)
+"""What numpy raises where a file in its format is damaged: the head of one is an expression of Python."""
 
 
 def open_bytes(path: Path) -> IO[bytes]:

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from contextpool.errors import ConfigError, DataError, TripleFileError, shortened
-from contextpool.triples.files import MAX_LINE, long_line, open_bytes, readable
+from contextpool.triples.files import MAX_LINE, NPY_ERRORS, long_line, open_bytes, readable
 from contextpool.triples.labels import ROLES
 from contextpool.triples.sources.address import Address, check_options, need_file
 from contextpool.triples.sources.columns import (
@@ -299,7 +299,7 @@ def _mapped_ids(address: Address) -> Any:
     path = need_file(address)
     try:
         ids = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+    except NPY_ERRORS as error:
         what = f"this is not a readable .npy file, or it is cut short ({error})."
         raise DataError(f"{address.place}: {what}") from None
     if not isinstance(ids, np.ndarray) or ids.ndim != 2 or ids.dtype.kind not in "iu":
