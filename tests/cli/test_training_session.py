@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from contextpool.train.budget import Pace, Work, estimated, plan_told, refit_ste
 from contextpool.train.config import TrainConfig
 from contextpool.train.progress import Progress
 from contextpool.train.run_folder import RunFolder
+from contextpool.triples.sources.address import parse_address
 from contextpool.triples.split import split_told
 from learning_worlds import one_thread as one_thread
 from learning_worlds import run_contents
@@ -69,13 +71,23 @@ def test_the_file_that_was_trained_on_can_be_asked(split: str, cli: Any) -> None
     lost = split == "entities"
     assert ("left to learn from: 34 of 34 relations" in ran.err) != lost
     assert "of 210 facts" in ran.err
-    assert ("--split facts" if lost else "--split entities") in ran.err
+    assert f"type 'mine.tsv?split={'facts' if lost else 'entities'}'" in ran.err
     assert json.loads(ran.out)["fitted_on_all"] is True
     assert json.loads(Path("run/relations.json").read_text()) == sorted({r for _, r, _ in [*FACTS, *RARE]})
     for relation in ("calls cain 0", "calls cain 29", "married"):
         asked = cli("ask", "mine.tsv", "--run", "run", "--head", "eve3", "--relation", relation, "--json")
         assert asked.code == 0, asked.err
     assert "fitted on all 210 facts after that" in Path("run/README.md").read_text()
+
+
+def test_what_a_split_suggests_can_be_typed(cli: Any) -> None:
+    said = cli("evaluate", "mine.tsv", "--columns", "0,1,2", "--json").err
+    other = shlex.split(said.rpartition("new entities, type ")[2].splitlines()[0])[0]
+    assert other == "mine.tsv?columns=0,1,2&split=entities"
+    again = cli("evaluate", other, "--json")
+    assert again.code == 0, again.err
+    assert "that share no entity" in again.err
+    assert "this graph itself, type 'mine.tsv?columns=0,1,2&split=facts'" in again.err
 
 
 def test_a_run_without_the_refit_says_so_and_is_evaluated_again(cli: Any) -> None:
@@ -360,7 +372,8 @@ def test_a_split_says_what_it_keeps(cli: Any) -> None:
     learned = {fact for part in (data.training_graph, data.training_queries) for fact in part}
     relations = {relation for _, relation, _ in learned}
     assert len(relations) < 34
-    assert f"{len(relations)} of 34 relations, {len(learned)} of 210 facts" in split_told(data)
+    said = split_told(data, parse_address("mine.tsv?split=entities&seed=2"))
+    assert f"{len(relations)} of 34 relations, {len(learned)} of 210 facts" in said
     assert len(data.with_every_relation().relations) == 34
     assert set(data.with_every_relation().inference_test) == set(data.inference_test)
     assert data.with_every_relation().split == {"split": "entities", "seed": 2}

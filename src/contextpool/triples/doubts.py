@@ -8,7 +8,7 @@ and `merge=no` silence them.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,40 +118,56 @@ def _looks_swapped(rows: Rows, values: Sequence[npt.NDArray[np.intp]], few: int)
     )
 
 
-def _same_names(rows: Rows) -> Iterable[str]:
+@dataclass(frozen=True)
+class _Alike:
+    """Labels of entities, or of relations, that differ by spaces or case only; groups of their numbers."""
+
+    kind: str
+    labels: Sequence[str]
+    places: tuple[int, ...]
+    """Where they stand in a row."""
+    by_spaces: list[list[int]]
+    by_case: list[list[int]]
+    """Those that even spaces would leave."""
+
+
+def _same_names(rows: Rows) -> list[str]:
     """Entities, and relations, whose names differ by spaces or case only; in RDF they are no names, but identifiers."""
     if rows.reading.address.kind in RDF_KINDS or rows.reading.merge == "no":
-        return
-    for kind, labels, places in (("entities", rows.entities, (0, 2)), ("relations", rows.relations, (1,))):
-        text = "\n".join(labels)
-        alike = _groups(labels, _spaced) if _has_odd_spaces(text) else []
-        if alike:
-            yield _told(rows, kind, labels, places, alike, "spaces")
-            continue
-        alike = _groups(labels, _named) if _has_twins(text) else []
-        meant = kind == "entities" and _TWINS_SHARE * len(alike) > len(labels)
-        if alike and not meant:
-            yield _told(rows, kind, labels, places, alike, "case")
+        return []
+    kinds = _alike("entities", rows.entities, (0, 2)), _alike("relations", rows.relations, (1,))
+    merge = "case" if any(found.by_case for found in kinds) else "spaces"  # case makes spaces even, too
+    return [_told(rows, found, merge) for found in kinds if found.by_spaces or found.by_case]
 
 
-def _told(
-    rows: Rows,
-    kind: str,
-    labels: Sequence[str],
-    places: tuple[int, ...],
-    alike: Sequence[Sequence[int]],
-    merge: str,
-) -> str:
+def _alike(kind: str, labels: Sequence[str], places: tuple[int, ...]) -> _Alike:
+    text = "\n".join(labels)
+    by_spaces = _groups(labels, _spaced) if _has_odd_spaces(text) else []
+    groups = _groups(labels, _named) if _has_twins(text) else []
+    even = (sorted({_spaced(labels[number]): number for number in group[::-1]}.values()) for group in groups)
+    by_case = [group for group in even if len(group) > 1]
+    meant = kind == "entities" and _TWINS_SHARE * len(by_case) > len(labels)
+    return _Alike(kind, labels, places, by_spaces, [] if meant else by_case)
+
+
+def _told(rows: Rows, found: _Alike, merge: str) -> str:
     """The first of the names that are alike, at the line where the second of its spellings comes first."""
-    one, other = min(alike, key=lambda numbers: numbers[1])[:2]
-    odd = merge == "case" and _has_odd_spaces(f"{labels[one]}\n{labels[other]}")
-    row = int((rows.ids[:, places] == other).any(axis=1).argmax())
-    more = f" ({len(alike):,} such pairs)" if len(alike) > 1 else ""
-    return (
-        f"{rows.reading.place_of(row)}: {shortened(labels[one])} and {shortened(labels[other])} differ by "
-        f"{'spaces and case' if odd else merge} only, and are two {kind}{more}. If they are one, "
-        f"{rows.reading.instead(merge=merge)}"
-    )
+    several = [groups for groups in (found.by_spaces, found.by_case) if groups]
+    row = int((rows.ids[:, found.places] == _first_pair(several[0])[1]).any(axis=1).argmax())
+    differing = "; ".join(_differing(found, groups) for groups in several)
+    return f"{rows.reading.place_of(row)}: {differing}. If they are one, {rows.reading.instead(merge=merge)}"
+
+
+def _first_pair(groups: Sequence[Sequence[int]]) -> Sequence[int]:
+    return min(groups, key=lambda numbers: numbers[1])[:2]
+
+
+def _differing(found: _Alike, groups: Sequence[Sequence[int]]) -> str:
+    one, other = (found.labels[number] for number in _first_pair(groups))
+    by = "case" if one.casefold() == other.casefold() else "spaces and case"
+    by = "spaces" if _spaced(one) == _spaced(other) else by
+    more = f" ({len(groups):,} such pairs)" if len(groups) > 1 else ""
+    return f"{shortened(one)} and {shortened(other)} differ by {by} only, and are two {found.kind}{more}"
 
 
 def _groups(labels: Sequence[str], fold: Callable[[str], str]) -> list[list[int]]:

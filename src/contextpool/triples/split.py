@@ -11,7 +11,7 @@ import numpy.typing as npt
 from contextpool.errors import ConfigError, DataError
 from contextpool.triples.dataset import Dataset, joined, used_only
 from contextpool.triples.reader import Tell, read_triples
-from contextpool.triples.sources.address import Address, choice
+from contextpool.triples.sources.address import Address, choice, retyped
 from contextpool.triples.store import Ids, Triples
 
 if TYPE_CHECKING:  # half of all commands read a graph and split none
@@ -84,7 +84,7 @@ def source_dataset(address: Address, tell: Tell | None = None) -> Dataset:
     triples = read_triples(graph, tell=tell)
     dataset = split_triples(triples, inductive=inductive, seed=_seed(address), fewer=True, name=address.text)
     if tell is not None:
-        tell(split_told(dataset))
+        tell(split_told(dataset, address))
     return dataset
 
 
@@ -95,8 +95,8 @@ def _seed(address: Address) -> int:
     return int(value)
 
 
-def split_told(dataset: Dataset) -> str:
-    """What a split of one graph leaves to learn from, and why it was split this way."""
+def split_told(dataset: Dataset, address: Address) -> str:
+    """What a split of one graph leaves to learn from, why it was split this way, and what to type for the other."""
     assert dataset.whole is not None, "it was split from one graph"
     whole, learned = dataset.whole, used_only(joined([dataset.training_graph, dataset.training_queries]))
     kept = f"{len(learned.relations):,} of {len(whole.relations):,} relations, {len(learned):,} of {len(whole):,} facts"
@@ -105,14 +105,14 @@ def split_told(dataset: Dataset) -> str:
         return (
             f"left to learn from: {kept}. {chosen:,} are held out to select a model and {asked:,} to evaluate it; they "
             "are about the same entities, for questions about this graph. "
-            "For questions about graphs of new entities: split=entities (train --split entities)"
+            f"For questions about graphs of new entities, type {retyped(address, split='entities')}"
         )
     between = len(whole) - round(dataset.kept_share * len(whole))
     return (
         f"left to learn from: {kept}. The graph is split in two that share no entity, so that the evaluation "
         f"({asked:,} facts of the other half) is about entities never seen; {between:,} facts run between the halves "
         f"or lost their relation, and {chosen:,} select a model. "
-        "For questions about this graph itself: split=facts (train --split facts)"
+        f"For questions about this graph itself, type {retyped(address, split='facts')}"
     )
 
 
