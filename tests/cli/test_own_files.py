@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import random
@@ -268,6 +269,81 @@ def test_a_report_lists_twenty_bad_rows_and_counts_the_others(
     monkeypatch.setattr(reading, "LEFT_OUT", 10)
     with pytest.raises(TripleFileError, match="Too many of its rows are bad"):
         read_triples(path, bad_rows="skip")
+
+
+def spaced(triple: Triple) -> Triple:
+    head, relation, tail = triple
+    return f"the {head}" if head[-1] in "13579" else head, relation, tail
+
+
+# A file of which no line is read, how often its mistake is told, and what is said after the first line of it.
+ALL_BAD: dict[str, tuple[str, bytes, str]] = {
+    "spaces in labels, too": ("f.txt", lines(map(spaced, FACTS), " "), "1 column instead .*Separate .* by 'tab'"),
+    "as many spaces in each": ("f.txt", lines([("in New", "York", "x")] * 3, " "), "1 column .*Separate .* by 'tab'"),
+    "spaces in labels of CSV": ("f.csv", lines(map(spaced, FACTS), " "), "1 field instead .*Separate .* by ','"),
+    "nothing separates": ("f.txt", lines((h,) for h, *_ in FACTS) + b"\n", "1 column instead .*All 61 rows are like"),
+    "one row": ("f.txt", b"the cat sat on the mat\n", "1 column instead .*TAB tail[.] The lines .*Separate .*by 'tab'"),
+    "nothing separates in CSV": ("f.csv", lines((h,) for h, *_ in FACTS), "1 field instead of three"),
+    "four columns": ("f.tsv", lines((*fact, "1999") for fact in FACTS), "4 columns instead .*All 60 rows are like"),
+    "two columns": ("f.tsv", lines(fact[:2] for fact in FACTS), "2 columns instead .*All 60 rows are like this[.]$"),
+    "no JSON": ("f.jsonl", lines(FACTS), "this is not JSON .*All 60 rows are like this[.]$"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", ALL_BAD)
+def test_what_is_wrong_with_every_row_is_told_once(
+    mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    name, content, said = ALL_BAD[mistake]
+    Path(name).write_bytes(content)
+    with pytest.raises(TripleFileError, match=f"^{name}:1: {said}") as caught:
+        read_triples(name)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 450
+
+
+def test_what_is_said_of_every_row_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    for mistake, address in (
+        ("spaces in labels, too", "f.txt?format=csv&delimiter=space"),
+        ("spaces in labels of CSV", "f.csv?delimiter=space"),
+        ("nothing separates", "f.txt?format=csv&delimiter=;"),
+        ("nothing separates in CSV", "f.csv?delimiter=;"),
+        ("four columns", "f.tsv?columns=0,1,2"),
+    ):
+        name, content, _ = ALL_BAD[mistake]
+        Path(name).write_bytes(content)
+        with pytest.raises(TripleFileError) as caught:
+            read_triples(name)
+        assert suggested(str(caught.value)) == address
+    assert set(read_triples(address)) == set(FACTS)
+    with pytest.raises(
+        TripleFileError, match=r"All of its rows are bad .* To take three .*bad_rows=skip&columns=0,1,2'$"
+    ):
+        read_triples("f.tsv?bad_rows=skip")
+    Path("g.tsv").write_bytes(b"# one of many remarks\n" * 30 + lines(FACTS))
+    with pytest.warns(DataWarning, match="Left out 30 bad rows of 90"):
+        assert set(read_triples("g.tsv?bad_rows=skip")) == set(FACTS)
+    with Path("f.txt").open("w", newline="") as file:  # the labels in quotes, as the message says
+        csv.writer(file, delimiter=" ", lineterminator="\n").writerows(map(spaced, FACTS))
+    with pytest.raises(TripleFileError) as caught:
+        read_triples("f.txt")
+    assert set(read_triples(suggested(str(caught.value)))) == set(map(spaced, FACTS))
+
+
+def test_a_file_that_is_bad_throughout_is_not_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(reading, "COUNTED", 25)
+    monkeypatch.setattr(files, "CHUNK_BYTES", 64)
+    (tmp_path / "f.tsv").write_bytes(lines((*fact, "1999") for fact in FACTS))
+    with pytest.raises(TripleFileError, match=r"All of the first \d\d rows are like this. To take three"):
+        read_triples(tmp_path / "f.tsv")
+    for part in ("train", "valid", "test"):
+        (tmp_path / f"{part}.txt").write_bytes(lines((*fact, "1999") for fact in FACTS))
+    with pytest.raises(TripleFileError, match=r"rows are like this\.$"):  # files of a folder take no options
+        cp.load_dataset(tmp_path)
 
 
 def test_rows_are_left_out_where_they_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

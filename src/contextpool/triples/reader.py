@@ -22,7 +22,7 @@ columns padded, U+2028 as a line end). `docs/own-data.md` tells every option.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,8 @@ from contextpool.errors import ConfigError, DataError, TripleFileError, shortene
 from contextpool.triples.doubts import Rows, doubts, merge_names
 from contextpool.triples.files import chunks_of_lines, not_utf8
 from contextpool.triples.labels import INVERSE_SUFFIX, MAX_LABEL, ROLES
-from contextpool.triples.sources.address import SPLIT_KEYS, Address, check_options, parse_address
-from contextpool.triples.sources.columns import other_delimiter, row_problem, text_columns
+from contextpool.triples.sources.address import SPLIT_KEYS, Address, check_options, parse_address, retyped
+from contextpool.triples.sources.columns import other_delimiter, row_problem, some_delimiter, text_columns
 from contextpool.triples.sources.reading import BadRows, Reading
 from contextpool.triples.store import Ids, Triples
 
@@ -218,10 +218,21 @@ def _table_at(address: Address, chunk: bytes, reading: Reading) -> tuple[_Table,
         what = f"1 column instead of 3: {shortened(lines[0])}. Each line holds head TAB relation TAB tail."
         raise refuse(what + other)
     if not {"columns", "header"} & set(address.options):
+        reading.bad.advice = (
+            "" if reading.bad.part else _other_columns(address, [text for text in lines if text])
+        )
         return _Table(), 0
     header, chosen = text_columns(address, top, refuse)
     reading.header, reading.first_line, reading.columns = header, 1 + header, chosen
     return _Table(len(top), chosen), chunk.index(b"\n") + 1 if header else 0
+
+
+def _other_columns(address: Address, lines: Sequence[str]) -> str:
+    """What to do where each line has as many columns as the first, and not three."""
+    width = lines[0].count("\t") + 1 if lines else 0
+    if width == 1:
+        return some_delimiter(address, lines, "\t")
+    return f"To take three of its columns, type {retyped(address, columns='0,1,2')}" if width > 3 else ""
 
 
 def _integers(values: npt.NDArray[np.int64]) -> pa.Int64Array:

@@ -200,6 +200,21 @@ def other_delimiter(address: Address, lines: Sequence[str], unlike: str) -> str:
     return f" The lines look separated by {DELIMITERS[found]!r}; if so, type {how}"
 
 
+def some_delimiter(address: Address, lines: Sequence[str], unlike: str) -> str:
+    """What to do where the lines are not separated as expected, nor by anything into equally many columns."""
+    often = (sign for sign in DELIMITERS if sign != unlike and all(line.count(sign) > 1 for line in lines))
+    found = next(often, None)
+    if found is None:
+        how = retyped(address, kind="csv", delimiter=";")
+        return f"If something else separates the columns, such as ';', type {how}"
+    name, wanted = DELIMITERS[found], DELIMITERS.get(unlike, unlike)
+    how = retyped(address, kind="csv", delimiter=name)
+    return (
+        f"The lines hold {name!r} at least twice each: it may separate the columns, but labels seem to hold it, too. "
+        f"Separate the columns by {wanted!r}, or put such labels in quotes and type {how}"
+    )
+
+
 def _position(which: str | int, names: Sequence[str], refuse: Callable[[str], DataError]) -> int:
     if isinstance(which, int):
         if not 0 <= which < len(names):

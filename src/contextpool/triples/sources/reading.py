@@ -31,6 +31,8 @@ class BadRows:
         """`part`: of a folder, whose files take no options."""
         self.address, self.part = address, part
         self.skip = choice(address, "bad_rows", "error", ("error", "skip")) == "skip"
+        self.advice = ""
+        """What to do where all rows are bad in the same way."""
         self.lines: list[int] = []
         self._found: list[tuple[int, str, bytes]] = []
         """(line, what is wrong, the row as it stands) of each."""
@@ -69,8 +71,12 @@ class BadRows:
         )
 
     def error(self, good: int, last: str = "") -> TripleFileError:
-        """The first of them, line by line, and how to leave them out."""
+        """The first of them, line by line, and how to leave them out; the first alone where all rows are like it."""
         (first, problem, _), *others = sorted(self._found)[:SHOWN]
+        if not good and self._alike():
+            rows = f"All {'of the first ' * self.enough}{len(self):,} rows are like this." if others else ""
+            told = (problem, last or rows, self.advice)
+            return TripleFileError(self.address.place, first, " ".join(filter(None, told)))
         report = [problem, *(f"{self.address.place}:{line}: {what}" for line, what, _ in others)]
         if len(self) > SHOWN:
             least = "at least " if self.enough else ""
@@ -81,6 +87,10 @@ class BadRows:
         if last:
             report = [f"{report[0]} {last}"] if len(self) == 1 else [*report, last]
         return TripleFileError(self.address.place, first, "\n".join(report))
+
+    def _alike(self) -> bool:
+        """Whether the same is wrong with all of them, blank lines aside: what is said before the row is quoted."""
+        return len({what.partition(":")[0] for _, what, row in self._found if row.strip()}) == 1
 
     def _write(self) -> Path | None:
         """The rows as they stand, each after its line and what is wrong, into the folder one is in."""

@@ -33,6 +33,7 @@ from contextpool.triples.sources.columns import (
     other_delimiter,
     row_batch,
     row_problem,
+    some_delimiter,
     text_columns,
 )
 from contextpool.triples.sources.reading import BadRows, Reading
@@ -185,16 +186,18 @@ def _csv_rows(address: Address, reading: Reading) -> Generator[tuple[int, Sequen
 
 
 def _refuse_other_delimiter(address: Address, top: Sequence[str]) -> None:
-    """Where the first line has fewer than three fields, but another delimiter makes three of it."""
+    """Where the first line has fewer than three fields."""
     if len(top) >= 3:
         return
     with open_bytes(address.path) as stream:
         start = stream.read(1 << 14).decode("utf-8", "replace").splitlines()
     lines = [line for line in start[: max(1, min(20, len(start) - 1))] if line]
-    other = other_delimiter(address, lines, _delimiter(address))
-    if other:
-        what = f"{len(top)} field{'s' * (len(top) != 1)} instead of three."
-        raise TripleFileError(address.place, 1, what + other)
+    delimiter = _delimiter(address)
+    other = other_delimiter(address, lines, delimiter) or f" {some_delimiter(address, lines, delimiter)}"
+    what = (
+        f"{len(top)} field{'s' * (len(top) != 1)} instead of three: {shortened(lines[0] if lines else '')}."
+    )
+    raise TripleFileError(address.place, 1, what + other)
 
 
 def _sound_rows(rows: Sequence[tuple[int, Sequence[str]]], bad: BadRows) -> list[Sequence[str]]:
