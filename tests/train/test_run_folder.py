@@ -77,7 +77,7 @@ def test_files_are_for_people_too_and_always_the_same(tmp_path: Path):
         if file != ".lock":
             assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
     assert '  "lebt in Köln"' in (tmp_path / "one" / "relations.json").read_text("utf-8")
-    assert json.loads((tmp_path / "one" / "config.json").read_text("utf-8"))["schema_version"] == 3
+    assert json.loads((tmp_path / "one" / "config.json").read_text("utf-8"))["schema_version"] == 4
 
 
 def test_what_is_not_there_is_named(tmp_path: Path):
@@ -153,9 +153,9 @@ def change_config(folder: Path, **changes: Any) -> None:
 
 def test_a_newer_schema_is_refused_by_name(tmp_path: Path):
     RunFolder.create(tmp_path, CONFIG).close()
-    change_config(tmp_path, schema_version=4, written_by="contextpool 9.1")
+    change_config(tmp_path, schema_version=5, written_by="contextpool 9.1")
     with pytest.raises(
-        CheckpointError, match=r"schema version 4, written by 'contextpool 9\.1'.*Upgrade contextpool"
+        CheckpointError, match=r"schema version 5, written by 'contextpool 9\.1'.*Upgrade contextpool"
     ):
         RunFolder.open(tmp_path)
 
@@ -392,4 +392,19 @@ def test_a_run_of_schema_1_loses_settings_that_are_gone_and_is_refused_where_it_
     recipe["context"]["forgotten"] = 0.7
     change_config(tmp_path, config={"recipe": recipe})
     with pytest.raises(CheckpointError, match=r"context\.forgotten was turned in this run"):
+        RunFolder.open(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "key", "left", "gone"), [("compgcn", "composition", "corr", "sub")])
+def test_a_run_of_schema_3_loses_the_settings_that_its_model_no_longer_has(
+    name: str, key: str, left: Any, gone: Any, tmp_path: Path
+):
+    model = {"name": name, "dim": 4, key: left}
+    RunFolder.create(tmp_path, {"recipe": {"model": model}}).close()
+    change_config(tmp_path, schema_version=3)
+    assert RunFolder.open(tmp_path).config["recipe"]["model"] == {"name": name, "dim": 4}
+    change_config(tmp_path, config={"recipe": {"model": {**model, "name": "my.model:Own", key: gone}}})
+    assert RunFolder.open(tmp_path).config["recipe"]["model"][key] == gone
+    change_config(tmp_path, config={"recipe": {"model": {**model, key: gone}}})
+    with pytest.raises(CheckpointError, match=rf"model\.{key} was turned in this run"):
         RunFolder.open(tmp_path)

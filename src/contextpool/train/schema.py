@@ -18,8 +18,10 @@ RUN_FORMAT = "contextpool run"
 # By name, because the root package imports every stage for type checkers, and this stage may not know them.
 _RELEASE = f"contextpool {importlib.import_module('contextpool').__version__}"
 
-SCHEMA_VERSION = 3
-"""1: settings that are gone since. 2: may hold the address of its dataset. 3: the weights carry a manifest."""
+SCHEMA_VERSION = 4
+"""1: settings that are gone since. 2: may hold the address of its dataset. 3: the weights carry a manifest.
+4: settings of single models are gone.
+"""
 REMOVED: dict[str, dict[str, Any]] = {
     "model": {
         "message": "distmult",
@@ -39,32 +41,51 @@ REMOVED: dict[str, dict[str, Any]] = {
     "train": {"edge_dropout_by": "uniform", "precision": "fp32", "deterministic": False, "temperature": 0.5},
 }
 """Settings that schema 1 had and schema 2 does not, by table, each with the only value that still means something."""
+REMOVED_OF_MODELS: dict[str, dict[str, Any]] = {"compgcn": {"composition": "corr"}}
+"""The same for what single models had before schema 4."""
 RENAMED = {"train": {"pieces": "micro_batches"}}
 
 
 def _without_removed_settings(content: dict[str, Any]) -> dict[str, Any]:
     """Schema 1 to 2: settings that no result turned are gone; a run that turned one is refused by name."""
-    config = content.get("config")
-    recipe = config.get("recipe") if isinstance(config, dict) else None
     for table, removed in REMOVED.items():
-        values = recipe.get(table) if isinstance(recipe, dict) else None
-        if not isinstance(values, dict):
-            continue
+        values = _table(content, table)
         for old, new in RENAMED.get(table, {}).items():
             if old in values:
                 values[new] = values.pop(old)
-        for key, default in removed.items():
-            if values.pop(key, default) != default:
-                raise CheckpointError(
-                    f"{CONFIG}: {table}.{key} was turned in this run, and {_RELEASE} no longer has that setting. "
-                    "Load the run with the release that wrote it, or train again."
-                )
+        _remove(values, removed, table)
     return content
+
+
+def _without_settings_of_models(content: dict[str, Any]) -> dict[str, Any]:
+    """Schema 3 to 4: the same, for settings of single models."""
+    values = _table(content, "model")
+    _remove(values, REMOVED_OF_MODELS.get(str(values.get("name")), {}), "model")
+    return content
+
+
+def _table(content: dict[str, Any], name: str) -> dict[str, Any]:
+    """A table of the run's recipe; an empty one where there is none."""
+    config = content.get("config")
+    recipe = config.get("recipe") if isinstance(config, dict) else None
+    values = recipe.get(name) if isinstance(recipe, dict) else None
+    return values if isinstance(values, dict) else {}
+
+
+def _remove(values: dict[str, Any], removed: Mapping[str, Any], table: str) -> None:
+    """Take removed settings away, and refuse one that has another value than the one that is left."""
+    for key, left in removed.items():
+        if values.pop(key, left) != left:
+            raise CheckpointError(
+                f"{CONFIG}: {table}.{key} was turned in this run, and {_RELEASE} no longer has that setting. "
+                "Load the run with the release that wrote it, or train again."
+            )
 
 
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: _without_removed_settings,
     2: lambda content: content,  # an address that it holds is shown, never opened
+    3: _without_settings_of_models,
 }
 """From a schema version to the next: takes and returns the content of config.json."""
 

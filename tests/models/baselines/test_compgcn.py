@@ -1,4 +1,4 @@
-"""CompGCN: states are those of the equations over the query's own edges, however they are composed."""
+"""CompGCN: states are those of the equations over the query's own edges."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from contextpool.graph.relations import inverse
 from contextpool.models.baselines.compgcn import (
     CompGCN,
     CompGCNConfig,
-    Composition,
     Normalization,
-    composed,
+    correlated,
     incident_relations,
 )
 from contextpool.pool.batch import BatchBuilder
@@ -30,7 +29,6 @@ from models.baselines.literal import Edges, edges_of
 from support import amount
 
 CASES = amount(4, 100)
-EVERY_COMPOSITION = pytest.mark.parametrize("composition", get_args(Composition))
 EVERY_NORMALIZATION = pytest.mark.parametrize("normalization", get_args(Normalization))
 
 
@@ -73,7 +71,7 @@ def literal_scores(model: CompGCN, graph: Graph, head: int, query: int) -> Tenso
     for layer in model.layers:
         messages: dict[tuple[int, bool], list[Tensor]] = defaultdict(list)
         for source, relation, target in walked:
-            message = literal_composed(state[source], relations[relation], layer.composition)
+            message = literal_correlation(state[source], relations[relation])
             message = message / sends[source] ** 0.5 if symmetric else message
             messages[target, relation < num_relations].append(message)
         state = {node: literal_update(layer, value, messages, node) for node, value in state.items()}
@@ -89,7 +87,7 @@ def literal_mean(vectors: list[Tensor]) -> Tensor | None:
 def literal_update(
     layer: torch.nn.Module, value: Tensor, messages: dict[tuple[int, bool], list[Tensor]], node: int
 ) -> Tensor:
-    total = layer.stay(literal_composed(value, layer.stay_relation[0], layer.composition))
+    total = layer.stay(literal_correlation(value, layer.stay_relation[0]))
     for forward, weight in ((True, layer.along), (False, layer.against)):
         found = messages[node, forward]
         if found:
@@ -97,28 +95,21 @@ def literal_update(
     return torch.tanh(layer.norm(total / 3))
 
 
-def literal_composed(state: Tensor, relation: Tensor, composition: str) -> Tensor:
-    if composition == "sub":
-        return state - relation
-    if composition == "mult":
-        return state * relation
+def literal_correlation(state: Tensor, relation: Tensor) -> Tensor:
     size = len(state)
     return torch.stack([sum(state[i] * relation[(i + k) % size] for i in range(size)) for k in range(size)])
 
 
 @EVERY_NORMALIZATION
-@EVERY_COMPOSITION
 @pytest.mark.parametrize(("mark_head", "incident"), [(False, True), (True, True), (True, False)])
 @pytest.mark.parametrize("dim", [4, 5])
 def test_scores_are_those_of_the_equations(
-    composition: Composition, normalization: Normalization, mark_head: bool, incident: bool, dim: int
+    normalization: Normalization, mark_head: bool, incident: bool, dim: int
 ) -> None:
-    ways: dict[str, Any] = {"composition": composition, "normalization": normalization}
+    ways: dict[str, Any] = {"normalization": normalization, "mark_head": mark_head, "incident": incident}
     for seed in range(CASES):
         graph = random_graph(seed)
-        model = new_model(
-            "compgcn", graph, seed=seed, mark_head=mark_head, incident=incident, dim=dim, **ways
-        )
+        model = new_model("compgcn", graph, seed=seed, dim=dim, **ways)
         assert isinstance(model, CompGCN)
         head, relation = (column[:: 1 + len(column) // 8] for column in every_query(graph))
         scores = ask(model, BatchBuilder(graph, model.num_layers), head, relation)
@@ -133,11 +124,10 @@ def test_states_that_would_all_be_zero_are_refused() -> None:
         CompGCNConfig(incident=False)
 
 
-@EVERY_COMPOSITION
-def test_the_query_s_own_fact_is_in_no_state(composition: Composition) -> None:
+def test_the_query_s_own_fact_is_in_no_state() -> None:
     for seed in range(CASES):
         graph = random_graph(seed)
-        model = new_model("compgcn", graph, seed=seed, composition=composition)
+        model = new_model("compgcn", graph, seed=seed)
         head, relation, edge = graph.edge_head, graph.edge_relation, torch.arange(graph.num_edges)
         hiding = ask(model, BatchBuilder(graph, model.num_layers), head, relation, edge)
         for number in edge.tolist():
@@ -160,14 +150,13 @@ def test_inside_the_last_shell_every_relation_of_an_entity_is_known() -> None:
 
 def test_correlation_by_hand() -> None:
     """State (1, 2, 3), relation (4, 5, 6): 1*4 + 2*5 + 3*6, then the relation turned by one, and by two."""
-    found = composed(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([[4.0, 5.0, 6.0]]), "corr")
+    found = correlated(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([[4.0, 5.0, 6.0]]))
     torch.testing.assert_close(found, torch.tensor([[32.0, 29.0, 29.0]]))
 
 
-@EVERY_COMPOSITION
-def test_an_explanation_can_differentiate_by_edges(composition: Composition) -> None:
+def test_an_explanation_can_differentiate_by_edges() -> None:
     graph = Graph.from_triples([("a", "r", "b"), ("b", "s", "c"), ("a", "s", "c")])
-    model = new_model("compgcn", graph, composition=composition)
+    model = new_model("compgcn", graph)
     batch = BatchBuilder(graph, model.num_layers).build(torch.tensor([0]), torch.tensor([1]))
     scale = torch.ones(len(batch.propagation.edge_source), requires_grad=True)
     scaled = model(replace(batch, propagation=replace(batch.propagation, edge_scale=scale)))
@@ -188,7 +177,9 @@ def test_it_learns() -> None:
 
 
 def test_settings_that_make_no_sense_are_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match=r"model\.composition is 'add'; it is one of sub, mult, corr"):
-        CompGCNConfig(composition="add")  # type: ignore[arg-type]
+    with pytest.raises(
+        ConfigError, match=r"model\.normalization is 'max'; it is one of mean, symmetric, sum"
+    ):
+        CompGCNConfig(normalization="max")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"model\.hops is 0"):
         CompGCNConfig(hops=0)

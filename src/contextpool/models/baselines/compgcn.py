@@ -23,7 +23,6 @@ from contextpool.models.streams import edge_gate
 from contextpool.pool.batch import QueryBatch
 from contextpool.pool.propagation import Propagation
 
-Composition = Literal["sub", "mult", "corr"]
 Normalization = Literal["mean", "symmetric", "sum"]
 
 
@@ -37,8 +36,6 @@ class CompGCNConfig:
     """How often states are exchanged."""
     hops: int = 3
     """How far from the head candidates and the edges that are looked at may be."""
-    composition: Composition = "corr"
-    """How a state and a relation are composed: difference, product or circular correlation."""
     normalization: Normalization = "mean"
     """How the sum of messages is normalized: by their number; by the root of that number times what the sender sends
     (both directions; the authors' code counts the same one for both ends); or not at all (a layer norm follows)."""
@@ -57,10 +54,9 @@ class CompGCNConfig:
             raise ConfigError(
                 "model.incident = false leaves every first state zero; set model.mark_head = true with it."
             )
-        for key, choices in (("composition", Composition), ("normalization", Normalization)):
-            if getattr(self, key) not in get_args(choices):
-                allowed = ", ".join(get_args(choices))
-                raise ConfigError(f"model.{key} is {getattr(self, key)!r}; it is one of {allowed}.")
+        if self.normalization not in get_args(Normalization):
+            allowed = ", ".join(get_args(Normalization))
+            raise ConfigError(f"model.normalization is {self.normalization!r}; it is one of {allowed}.")
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"model.dropout is {self.dropout}; it has to lie in [0, 1).")
 
@@ -118,13 +114,12 @@ class CompGCN(LinkPredictor):
 
 
 class CompGCNLayer(nn.Module):
-    """Composed messages with weights for facts that lead here, for those that lead away, and for oneself."""
+    """Correlations, with weights for facts that lead here, for those that lead away, and for oneself."""
 
     def __init__(self, num_relations: int, settings: CompGCNConfig) -> None:
         super().__init__()
         dim = settings.dim
-        self.num_relations, self.composition = num_relations, settings.composition
-        self.normalization = settings.normalization
+        self.num_relations, self.normalization = num_relations, settings.normalization
         self.along, self.against, self.stay = (nn.Linear(dim, dim, bias=False) for _ in range(3))
         self.stay_relation = nn.Parameter(torch.empty(1, dim))
         nn.init.xavier_normal_(self.stay_relation)
@@ -134,9 +129,9 @@ class CompGCNLayer(nn.Module):
 
     def forward(self, state: Tensor, relation: Tensor, hop: Hop) -> tuple[Tensor, Tensor]:
         """States [M + 1, D] and relations [2R, D] -> the next ones."""
-        along, against = received(state, relation, hop, self.composition, self.normalization)
+        along, against = received(state, relation, hop, self.normalization)
         update = self.dropout(self.along(along)) + self.dropout(self.against(against))
-        update = update + self.stay(composed(state, self.stay_relation, self.composition))
+        update = update + self.stay(correlated(state, self.stay_relation))
         return torch.tanh(self.norm(update / 3)), self.relation(relation)
 
 
@@ -155,24 +150,16 @@ def incident_relations(walk: Propagation, num_relations: int) -> tuple[Tensor, T
 
 
 def received(
-    state: Tensor, relation: Tensor, hop: Hop, composition: Composition, normalization: Normalization = "mean"
+    state: Tensor, relation: Tensor, hop: Hop, normalization: Normalization = "mean"
 ) -> tuple[Tensor, Tensor]:
-    """[M + 1, D] composed messages along facts, and against them, added up and normalized.
+    """[M + 1, D] circular correlations along facts, and against them, added up and normalized.
 
     Through the kernel of every other model: no message of an edge is ever stored. A correlation is a product of
     Fourier transforms, which are taken before and after, of nodes and relations instead of edges.
     """
-    sent = _as_sent(state, hop, normalization)
-    if composition == "mult":
-        sums = _sums(sent, relation, hop)
-    elif composition == "sub":
-        states = _sums(sent, torch.ones_like(relation), hop)
-        ones = _as_sent(torch.ones_like(state), hop, normalization)
-        relations = _sums(ones, relation, hop)
-        sums = [one - other for one, other in zip(states, relations, strict=True)]
-    else:
-        spectra = _complex_sums(_spectrum(sent, conjugate=True), _spectrum(relation), hop)
-        sums = [_from_spectrum(spectrum, state.size(1)) for spectrum in spectra]
+    sent = _spectrum(_as_sent(state, hop, normalization), conjugate=True)
+    spectra = _complex_sums(sent, _spectrum(relation), hop)
+    sums = [_from_spectrum(spectrum, state.size(1)) for spectrum in spectra]
     if normalization == "sum":
         return sums[0], sums[1]
     forward = hop.edge_relation < len(relation) // 2
@@ -192,12 +179,8 @@ def _as_sent(values: Tensor, hop: Hop, normalization: Normalization) -> Tensor:
     return values * sends.to(values.dtype) ** -0.5
 
 
-def composed(state: Tensor, relation: Tensor, composition: Composition) -> Tensor:
-    """[M, D] of states [M, D] and relations [M or 1, D]; correlation: component k is sum_i state_i relation_(i + k)."""
-    if composition == "sub":
-        return state - relation
-    if composition == "mult":
-        return state * relation
+def correlated(state: Tensor, relation: Tensor) -> Tensor:
+    """[M, D] of states [M, D] and relations [M or 1, D]: component k is sum_i state_i relation_(i + k)."""
     spectrum = torch.fft.rfft(state.float()).conj() * torch.fft.rfft(relation.float())
     correlation: Tensor = torch.fft.irfft(spectrum, n=state.size(1))
     return correlation
