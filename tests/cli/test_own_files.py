@@ -134,8 +134,51 @@ def test_what_is_asked_for_is_not_doubted(tmp_path: Path, monkeypatch: pytest.Mo
         assert len(read_triples(f"{name}?{option}")) >= len(FACTS)
 
 
+CAPITALS = [
+    ("Minsk", "capital of", "Belarus"),
+    ("Riga", "capital of", "Latvia"),
+    ("Belarus", "borders", "Latvia"),
+]
+SMALL = [
+    ("minsk", "capital of", "belarus"),
+    ("riga", "capital of", "latvia"),
+    ("belarus", "borders", "latvia"),
+]
+
+
+@pytest.mark.parametrize("suffix", ["tsv", "csv"])
+@pytest.mark.parametrize(
+    ("names", "facts"),
+    [
+        (("from", "kind", "to"), CAPITALS),
+        (("from", "kind", "to"), SMALL[:1]),
+        (("country", "prop", "value"), SMALL),
+        (("source_id", "Rel", "Object"), SMALL[:2]),
+        (("city", "fact", "land"), CAPITALS),
+        (("who", "how", "whom"), FACTS[:3]),
+        (("country", "prop", "value"), [*FACTS, ("person3", "met once", "person4")]),
+    ],
+)
+def test_names_of_columns_are_told_where_facts_are_few(
+    cli: Any, names: Triple, facts: list[Triple], suffix: str
+):
+    Path(f"f.{suffix}").write_bytes(lines([names, *facts], "\t" if suffix == "tsv" else ","))
+    read, ran = read_by_cli(cli, f"f.{suffix}")
+    assert read == {names, *facts}
+    assert f"f.{suffix}:1: {', '.join(map(repr, names))} look like the names of the columns" in ran.err
+    assert read_by_cli(cli, suggested(ran.err.splitlines()[0]))[0] == set(facts)
+
+
 SOUND: dict[str, list[Triple]] = {
     "few facts": [("head office", "owns", "tail"), ("a", "b", "c")],
+    "one fact": [("from", "kind", "value")],
+    "two facts apart": [("Rex", "type", "Dog"), ("Tom", "likes", "Jerry")],
+    "three facts apart": [("alice", "likes", "bob"), ("carol", "knows", "dave"), ("erin", "knows", "frank")],
+    "two that hang together": [("alice", "likes", "bob"), ("carol", "knows", "dave"), ("dave", "knows", "erin")],
+    "capitals": [("Rome", "in", "Italy"), *CAPITALS],
+    "a first fact in another case": [("Rome", "in", "Italy"), *SMALL],
+    "letters": [("s", "r", "t"), ("a", "q", "b"), ("c", "q", "d"), ("A", "p", "B")],
+    "the first fact hangs on": [("kind", "type", "value"), *SMALL, ("value", "of", "latvia")],
     "many relations among few entities": [(f"c{n % 7}", f"r{n % 40}", f"c{n % 5}") for n in range(280)],
     "few answers to many questions": [(f"person{n}", f"likes {n % 9}", "yes" if n % 2 else "no") for n in range(200)],
     "one relation": [(f"user{n % 20}", "bought", f"item{n % 50}") for n in range(100)],

@@ -7,6 +7,7 @@ and `merge=no` silence them.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,13 @@ _WHITE = [sign for sign in map(chr, range(0x3001)) if sign.isspace() and sign no
 """White space but for the space itself."""
 _TWINS_SHARE = 5
 """Where more than one entity in so many has a twin in another case, case is meant."""
+_COLUMN_NAMES = (
+    {"head", "subject", "source", "from", "src", "start", "origin", "entity", "node", "item", "id", "name", "who"},
+    {"relation", "relationship", "rel", "predicate", "pred", "property", "prop", "attribute", "attr",
+     "kind", "type", "label", "edge", "link", "how", "verb", "key", "field"},
+    {"tail", "object", "target", "to", "dst", "dest", "destination", "end", "value", "val", "whom", "what"},
+)  # fmt: skip
+"""What columns of heads, of relations and of tails are often called, beside what `customary_columns` knows."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +60,12 @@ def doubts(rows: Rows) -> list[str]:
 
 
 def _header(rows: Rows) -> str | None:
-    """A first line of names that was taken for a fact: customary names, or three that never occur again."""
+    """A first line of names that was taken for a fact: customary names, or three that occur there alone."""
     reading = rows.reading
     if reading.header is not False or "header" in reading.address.options:
         return None
-    head, relation, tail = rows.ids[0].tolist()
-    names = (rows.entities[head], rows.relations[relation], rows.entities[tail])
-    if not customary_columns(names) and not _occurs_alone(rows):
+    names = _first(rows)
+    if not customary_columns(names) and not (_occurs_alone(rows) and _differs(rows)):
         return None
     listed = ", ".join(map(shortened, names))
     return (
@@ -68,16 +75,33 @@ def _header(rows: Rows) -> str | None:
 
 
 def _occurs_alone(rows: Rows) -> bool:
-    """Whether each label of the first row occurs there alone, where every other relation occurs again and again."""
-    ids = rows.ids
-    if len(ids) < _ENOUGH_FACTS or any(any(map(str.isdigit, name)) for name in _first(rows)):
+    """Whether no label of the first row, none with a digit, is in another row, of which there has to be one."""
+    if len(rows.ids) == 1 or any(any(map(str.isdigit, name)) for name in _first(rows)):
         return False
-    relation_counts = np.bincount(ids[:, 1], minlength=len(rows.relations))
-    entity_counts = np.bincount(ids[:, [0, 2]].ravel(), minlength=len(rows.entities))
-    head, relation, tail = ids[0].tolist()
-    others = np.delete(relation_counts, relation)
-    alone = relation_counts[relation] == entity_counts[head] == entity_counts[tail] == 1
-    return bool(alone and len(others) and others.min() > 1)
+    head, relation, tail = rows.ids[0].tolist()
+    ends = rows.ids[:, [0, 2]]
+    return bool((ends == head).sum() == (ends == tail).sum() == (rows.ids[:, 1] == relation).sum() == 1)
+
+
+def _differs(rows: Rows) -> bool:
+    """Whether a first row that occurs alone is no fact like the others.
+
+    Two of its labels are what columns are often called; or every other relation occurs again and again; or, where
+    facts are too few to tell by that, some other relation does, and only the first row has entities in small letters.
+    """
+    if sum(_column_name(name) in usual for name, usual in zip(_first(rows), _COLUMN_NAMES, strict=True)) > 1:
+        return True
+    others = np.unique(rows.ids[1:, 1], return_counts=True)[1]
+    if len(rows.ids) >= _ENOUGH_FACTS:
+        return bool(others.min() > 1)
+    ends = set(rows.ids[1:, [0, 2]].ravel().tolist())
+    small = [name[0].islower() for name in _first(rows)]
+    return bool(others.max() > 1) and all(small) and not any(rows.entities[end][0].islower() for end in ends)
+
+
+def _column_name(label: str) -> str:
+    """Without what tells which form of a thing is in the column: `source_id`, `target_label`."""
+    return re.sub("_(id|name|label|iri|uri)$", "", label.strip().casefold())
 
 
 def _first(rows: Rows) -> tuple[str, str, str]:
