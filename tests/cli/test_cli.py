@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import contextpool as cp
 from contextpool.triples.files import write_triples
 from contextpool.triples.reader import read_triples
 
@@ -187,6 +190,27 @@ def test_data_convert_changes_the_layout(cli, tmp_path):
     again = json.loads(cli("data", "info", str(target), "--json").out)
     original = json.loads(cli("data", "info", "world", "--json").out)
     assert {**again, "name": ""} == {**original, "name": ""}
+
+
+def test_data_convert_takes_one_graph_of_a_dataset_as_a_file(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused = cli("data", "convert", "world", "w.tsv.gz")
+    assert refused.code == 2
+    assert not list(tmp_path.iterdir())
+    assert "w.tsv.gz: a dataset is written as a folder" in refused.err
+    as_folder, as_file = re.findall("`contextpool (.*?)`", " ".join(refused.err.split()))
+    assert cli(*shlex.split(as_file)).code == 0
+    dataset = cp.load_dataset("world")
+    assert read_triples("w.tsv.gz") == dataset.inference_graph
+    assert cli(*shlex.split(as_folder)).code == 0
+    assert json.loads(cli("data", "info", "w", "--json").out)["inductive"] is True
+    assert cli("data", "convert", "world", "w.tsv", "--part", "training").code == 0
+    assert read_triples("w.tsv") == dataset.training_graph
+    assert "w.tsv: exists already" in cli("data", "convert", "world", "w.tsv", "--part", "inference").err
+    assert "is one graph" in cli("data", "convert", "w.tsv", "v.tsv", "--part", "inference").err
+    for source, *part in (("world", "--part", "inference"), ("w.tsv",)):
+        refused = cli("data", "convert", source, "w.csv", *part)
+        assert (refused.code, "w.csv: what is written is head TAB" in refused.err) == (2, True)
 
 
 def test_data_split_makes_a_loadable_dataset(cli, tmp_path):

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from contextpool.cli.inputs import parse_bytes, reads_graph
 from contextpool.cli.output import console, count_bar, note, print_json, progress_bar, say, table
+from contextpool.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from contextpool.triples.dataset import Dataset
     from contextpool.triples.fetch import Progress
     from contextpool.triples.sources.address import Address
+    from contextpool.triples.store import Triples
 
 app = typer.Typer(
     help="Look at datasets, check them, convert them, get them, make them.",
@@ -155,30 +159,66 @@ def convert(
         str, typer.Argument(help="One graph (a file, a query), a dataset name or folder.", metavar="SOURCE")
     ],
     target: Annotated[
-        Path, typer.Argument(help="A triple file (.tsv, .tsv.gz, .tsv.zst) or a folder.", metavar="TARGET")
+        Path,
+        typer.Argument(
+            help="Of one graph a triple file (.tsv, .tsv.gz, .tsv.zst), of a dataset a folder.",
+            metavar="TARGET",
+        ),
     ],
     layout: Annotated[
         str, typer.Option(help="For a dataset: grail, flat, redgnn, openke or ilpc.")
     ] = "grail",
+    part: Annotated[
+        Literal["training", "inference"] | None,
+        typer.Option(help="Of a dataset: this graph alone, as a triple file."),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing target.")] = False,
     skip_unknown: SkipOption = False,
 ) -> None:
     """Rewrite a graph as a triple file (compression by suffix), or a dataset in another layout."""
-    from contextpool.errors import DataError
     from contextpool.triples.catalog import whole_graph
-    from contextpool.triples.files import write_triples
     from contextpool.triples.formats import write_dataset
     from contextpool.triples.reader import read_triples
+    from contextpool.triples.sources.address import file_kind
 
     address = whole_graph(source)
     if address is not None:
-        if target.exists() and not overwrite:
-            raise DataError(f"{target}: exists already. Name another target, or replace it with --overwrite.")
-        note(f"wrote {write_triples(target, read_triples(address, tell=note)):,} triples to {target}")
-        return
-    dataset = _loaded(source, skip_unknown)
-    write_dataset(dataset, target, layout=layout, overwrite=overwrite)
-    note(f"wrote {dataset.name} to {target} ({layout})")
+        if part is not None:
+            raise ConfigError(f"--part is for a dataset, and {address.text} is one graph. Leave it out.")
+        _write_file(target, lambda: read_triples(address, tell=note), overwrite)
+    elif part is not None:
+        _write_file(target, lambda: getattr(_loaded(source, skip_unknown), f"{part}_graph"), overwrite)
+    elif file_kind(str(target)) is not None and not target.is_dir():
+        raise _folder_or_part(source, target)
+    else:
+        dataset = _loaded(source, skip_unknown)
+        write_dataset(dataset, target, layout=layout, overwrite=overwrite)
+        note(f"wrote {dataset.name} to {target} ({layout})")
+
+
+def _write_file(target: Path, triples: Callable[[], Triples], overwrite: bool) -> None:
+    from contextpool.triples.files import write_triples
+    from contextpool.triples.sources.address import file_kind
+
+    if file_kind(str(target)) not in (None, "tsv"):
+        raise ConfigError(
+            f"{target}: what is written is head TAB relation TAB tail. Let the name of the file end in .tsv, .tsv.gz "
+            "or .tsv.zst."
+        )
+    if target.exists() and not overwrite:
+        raise DataError(f"{target}: exists already. Name another target, or replace it with --overwrite.")
+    note(f"wrote {write_triples(target, triples()):,} triples to {target}")
+
+
+def _folder_or_part(source: str, target: Path) -> ConfigError:
+    """What to type where a dataset should become a file."""
+    words = ["contextpool", "data", "convert", source]
+    folder = target.with_name(target.name.partition(".")[0] or source)
+    return ConfigError(
+        f"{target}: a dataset is written as a folder, and this is the name of a file. For a folder, type "
+        f"`{shlex.join([*words, str(folder)])}`; for one of its graphs as a file, "
+        f"`{shlex.join([*words, str(target), '--part', 'inference'])}` (or training)."
+    )
 
 
 @app.command("fetch")

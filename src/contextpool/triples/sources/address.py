@@ -105,7 +105,7 @@ def find_address(text: str | Path) -> Address | None:
     if scheme and scheme[1] in SCHEMES:
         return _database(scheme[1], scheme[2], str(text))
     place, mark, options = str(text).partition("?")
-    if _kind_of(place) or (mark and _is_file(place)):
+    if file_kind(place) or (mark and _is_file(place)):
         return _file(place, _parsed(options, str(text)), str(text))
     return None
 
@@ -132,7 +132,8 @@ def parse_address(text: str | Path) -> Address:
     return find_address(text) or Address("tsv", str(text), {}, str(text))
 
 
-def _kind_of(place: str) -> str | None:
+def file_kind(place: str) -> str | None:
+    """The kind of a file by how its name ends; None where that tells nothing."""
     suffixes = Path(place).suffixes
     if suffixes and suffixes[-1] in COMPRESSED:
         suffixes.pop()
@@ -142,7 +143,7 @@ def _kind_of(place: str) -> str | None:
 def _file(place: str, options: dict[str, Any], text: str) -> Address:
     """A file's kind by its suffix, or by `format`; the strict tab-separated one where neither tells."""
     named = options.pop("format", None)
-    return Address(_named_kind(named, text) if named else _kind_of(place) or "tsv", place, options, text)
+    return Address(_named_kind(named, text) if named else file_kind(place) or "tsv", place, options, text)
 
 
 def _named_kind(name: str, text: str) -> str:
@@ -209,7 +210,7 @@ def retyped(address: Address, kind: str | None = None, **changes: Any) -> str:
 def address_text(address: Address) -> str:
     """The line of text that names this source."""
     options, kind = dict(address.options), address.kind
-    if kind in FILE_KINDS and kind != (_kind_of(address.place) or "tsv"):
+    if kind in FILE_KINDS and kind != (file_kind(address.place) or "tsv"):
         options = {"format": kind, **options}
     query = options.pop("query", None)
     pairs = [f"{key}={_written(value)}" for key, value in options.items() if key != "prefixes"]
