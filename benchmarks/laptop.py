@@ -38,7 +38,7 @@ from contextpool.predict import Predictor
 from contextpool.pretraining import seen_by_start, started_recipe
 from contextpool.recipe import Recipe, shipped_recipe
 from contextpool.train import loop
-from contextpool.train.budget import Pace, Work, timed, within
+from contextpool.train.budget import Budget, Pace, Work, timed, within
 from contextpool.triples.catalog import data_folders, load_dataset
 from contextpool.triples.dataset import Dataset
 
@@ -80,7 +80,7 @@ def trained(data: Dataset, recipe: Recipe, seconds: float | None, seed: int) -> 
     if seconds is not None:
         work = Work(2 * len(data.training_queries), len(data.validation_queries), 0)
         pace = pace_of(made)
-        chosen = within(recipe.train, pace, work, seconds - (time.process_time() - began))
+        chosen = within(recipe.train, pace, work, Budget(seconds, time.process_time() - began))
         made = Experiment(replace(recipe, train=chosen), data, seed, "cpu")
     curve: list[dict[str, float]] = []
 

@@ -37,11 +37,12 @@ from contextpool.processes import Processes, current
 from contextpool.provenance import fingerprint, machine
 from contextpool.recipe import Recipe, checked, context_from, shipped_recipe
 from contextpool.stored import load, stored_recipe
+from contextpool.train.budget import Budget
 from contextpool.train.config import TrainConfig
 from contextpool.train.progress import ProgressCallback, shown_progress
 from contextpool.train.run_folder import RunFolder, refuse_old_run
 from contextpool.train.tracking import Tracker, chosen_tracker, tracked
-from contextpool.training import Experiment, judged
+from contextpool.training import TRIAL_SHARE, Experiment, judged
 from contextpool.triples.catalog import dataset_title, is_named, load_dataset
 from contextpool.triples.dataset import Dataset, joined
 from contextpool.triples.reader import Tell
@@ -75,6 +76,7 @@ def train(
     `progress` is True for a bar, or a function that hears of every step.
     `track` sends the curves elsewhere, too: "tensorboard", "mlflow", "wandb", or a `Tracker`.
     """
+    began = time.perf_counter()
     data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
     if model is None:
         model = "nbfnet" if start is None else recipe_of_start(start).model
@@ -93,6 +95,7 @@ def train(
             output=output,
             device=device,
             minutes=minutes,
+            began=began,
             overwrite=overwrite,
             progress=told,
             track=track,
@@ -122,6 +125,7 @@ def run_recipe(
     output: str | Path | None = None,
     device: torch.device | str = "cpu",
     minutes: float | None = None,
+    began: float | None = None,
     evaluated: bool = False,
     overwrite: bool = False,
     otherwise: Recipe | None = None,
@@ -133,9 +137,11 @@ def run_recipe(
 
     `otherwise` is a recipe with a start, which takes its place where it is better after a short training of both.
     `evaluated` asks the evaluation queries once at the end, as every refit does before it (`Predictor.evaluation`).
+    `minutes` began to run when `time.perf_counter` was `began`, by default now.
     `tell` hears beforehand how long it will take. In each of several processes (`processes.joined`, or a process group
     of torch) the same call trains together.
     """
+    began = time.perf_counter() if began is None else began
     processes, recipe = current(), recipe.resolved()
     tracker = processes.on_first(lambda: chosen_tracker(track, output))
     data = dataset or processes.agreed(
@@ -150,16 +156,15 @@ def run_recipe(
         )
     trial = None
     if otherwise is not None and isinstance(data, Dataset):
-        began = time.perf_counter()
-        trial = judged(recipe, otherwise, data, seed, device, minutes, progress)
+        budget = _budget(minutes, began)
+        trial = judged(recipe, otherwise, data, seed, device, budget, progress)
         recipe = trial.recipe.resolved()
-        if minutes is not None:
-            minutes = max(0.0, minutes - (time.perf_counter() - began) / 60)
         if tell is not None:
             tell(trial.told())
     training = _training(recipe, data, seed, device, evaluated)
     if isinstance(training, Experiment) and (minutes is not None or tell is not None):
-        training.plan(minutes, tell)
+        tried, pace = (0.0, None) if trial is None else (2 * TRIAL_SHARE, trial.pace)
+        training.plan(_budget(minutes, began, tried), tell, pace)
     config = {
         "recipe": _titled(training.recipe, data).to_dict(),
         "seed": seed,
@@ -179,6 +184,13 @@ def run_recipe(
         opened = _opened(processes, lambda: RunFolder.create(output, config, overwrite=overwrite))
     with opened as run, tracked(tracker, config) as on_event:
         return training.fit(run, progress, on_event)
+
+
+def _budget(minutes: float | None, began: float, tried: float = 0.0) -> Budget | None:
+    """What is left of the minutes now, by the clock of the first process."""
+    if minutes is None:
+        return None
+    return Budget(60 * minutes, current().from_first(lambda: time.perf_counter() - began), tried)
 
 
 def _titled(recipe: Recipe, data: Dataset | Mixture) -> Recipe:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -34,7 +35,17 @@ from contextpool.pretraining import (
 from contextpool.processes import current
 from contextpool.provenance import facts_fingerprint
 from contextpool.recipe import SCRATCH, Recipe
-from contextpool.train.budget import Pace, Work, on_trial, plan_told, refit_config, timed, within
+from contextpool.train.budget import (
+    Budget,
+    Pace,
+    Work,
+    on_trial,
+    plan_told,
+    refit_config,
+    timed,
+    too_slow,
+    within,
+)
 from contextpool.train.course import EveryQuery
 from contextpool.train.learning import learn_from_graph
 from contextpool.train.loop import Trainer, Validate
@@ -168,10 +179,10 @@ class Experiment:
 
     # time
 
-    def plan(self, minutes: float | None, tell: Tell | None) -> None:
-        """Time a few steps, tell how long all will take, and with `minutes` choose what fits."""
+    def plan(self, budget: Budget | None, tell: Tell | None, pace: Pace | None = None) -> None:
+        """Tell how long all will take, at a `pace` that is timed unless it is known; with a budget choose what fits."""
         if not any(True for _ in self.model.parameters()):
-            if minutes is not None and hasattr(self.model.settings, "seconds"):
+            if budget is not None and hasattr(self.model.settings, "seconds"):
                 raise ConfigError(
                     f"{self.recipe.model} has a budget of its own, and no steps: say model.seconds instead of minutes."
                 )
@@ -179,24 +190,34 @@ class Experiment:
         train, test = self.recipe.train, len(self.dataset.evaluation_queries()) if self.evaluated else 0
         queries, valid = 2 * len(self.dataset.training_queries), len(self.dataset.validation_queries)
         work, began = Work(queries, valid, test), time.perf_counter()
-        pace = self._timed()
-        if minutes is not None:
-            left = current().from_first(lambda: 60 * minutes - (time.perf_counter() - began))
-            train = within(train, pace, work, left)
+        pace = pace or self._timed(math.inf if budget is None else budget.left)
+        if budget is not None:
+            spent = budget.spent + current().from_first(lambda: time.perf_counter() - began)
+            budget = replace(budget, spent=spent)
+            train = within(train, pace, work, budget)
             self.recipe = replace(self.recipe, train=train)
         if tell is not None:
             gpu = torch.cuda.is_available() and self.device.type == "cpu"
-            tell(plan_told(train, pace, work, shorter=minutes is None, gpu=gpu))
+            tell(plan_told(train, pace, work, budget=budget, shorter=budget is None, gpu=gpu))
 
-    def _timed(self) -> Pace:
-        """Seconds of a step and of a question; the first of each, which compiles, is not timed."""
+    def _timed(self, left: float = math.inf) -> Pace:
+        """Seconds of a step and of a question; the first of each, which compiles, is not timed.
+
+        Nothing is timed twice once steps turn out to be too slow for the seconds left.
+        """
+        agree = current().from_first
+
+        def fits(seconds: float, counted: int) -> bool:
+            return agree(lambda: not too_slow(seconds, left) if counted else seconds <= left)
+
         model = copy.deepcopy(self.model)
         trainer = self._trainer(model, {"seed": self.seed})
         few = self.dataset.validation_queries.sample(max(1, self.recipe.train.batch_size // 2))
         ask = partial(self._selection_report, few)
-        step = timed(lambda: trainer.take_steps(1))
-        question = timed(ask) / (2 * len(few))
-        return Pace(*current().from_first(lambda: [step, question]))
+        step = timed(lambda: trainer.take_steps(1), goes_on=fits)
+        rounds = agree(lambda: 0 if too_slow(step, left) else 2)
+        question = timed(ask, rounds) / (2 * len(few))
+        return Pace(*agree(lambda: [step, question]))
 
     def _validate(self) -> Validate:
         """Validation MRR on the selection queries: never an inference query."""
@@ -257,6 +278,8 @@ class Judged:
     recipe: Recipe
     mrr: Mapping[str, float]
     """Validation MRR after a short training, by what it starts from; empty where there was no time to try both."""
+    pace: Pace | None = None
+    """Of the one that goes on, where it was timed."""
 
     def told(self) -> str:
         chosen = self.recipe.start or SCRATCH
@@ -275,21 +298,27 @@ def judged(
     dataset: Dataset,
     seed: int,
     device: torch.device | str,
-    minutes: float | None = None,
+    budget: Budget | None = None,
     progress: ProgressCallback | None = None,
 ) -> Judged:
     """Try both for about as long, and judge them by the same validation facts; the weights are not kept.
 
-    Without `minutes` so many questions are asked, whatever they take: the same seed chooses the same.
+    With a budget each takes at most `TRIAL_SHARE` of what is left of it. Without, so many questions are asked, whatever
+    they take: the same seed chooses the same.
     """
     tried = [Experiment(recipe, dataset, seed, device) for recipe in (scratch, started)]
     work = Work(2 * len(dataset.training_queries), len(dataset.validation_queries), 0)
-    each = None if minutes is None else TRIAL_SHARE * 60 * minutes
-    paces = [None if each is None else made._timed() for made in tried]
+    each: float | None = None
+    paces: list[Pace | None] = [None, None]
+    if budget is not None:
+        each, pace = TRIAL_SHARE * budget.left, tried[1]._timed(budget.left)
+        if too_slow(pace.step, each):
+            return Judged(started, {}, pace)
+        paces = [tried[0]._timed(budget.left), pace]
     questions = [round(SCRATCH_TIMES * TRIAL_QUESTIONS), TRIAL_QUESTIONS]
     trains = on_trial([made.recipe.train for made in tried], questions, work, paces, each)
     if trains is None:
-        return Judged(started, {})
+        return Judged(started, {}, paces[1])
     found = {}
     for made, train in zip(tried, trains, strict=True):
         made.recipe = replace(made.recipe, train=train)
@@ -297,4 +326,4 @@ def judged(
         outcome = made._train({"seed": seed, "run": None, "progress": told, "on_event": None})
         found[made.recipe.start or SCRATCH] = outcome.best_mrr
     best = max(found, key=lambda start: found[start])
-    return Judged(scratch if best == SCRATCH else started, found)
+    return Judged(*((scratch, found, paces[0]) if best == SCRATCH else (started, found, paces[1])))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shlex
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +16,26 @@ import torch
 
 import contextpool as cp
 from command_line import Ran, run
-from contextpool import experiment
+from contextpool import experiment, training
 from contextpool.context.counts import Statistics
 from contextpool.errors import CheckpointError, ConfigError, DataError
+from contextpool.train import loop
 from contextpool.train import progress as progress_module
-from contextpool.train.budget import Pace, Work, estimated, plan_told, refit_steps, told, within
+from contextpool.train.budget import (
+    Budget,
+    Pace,
+    Work,
+    estimated,
+    plan_told,
+    refit_steps,
+    timed,
+    told,
+    within,
+)
 from contextpool.train.config import TrainConfig
 from contextpool.train.progress import Progress
 from contextpool.train.run_folder import RunFolder
+from contextpool.triples.catalog import load_dataset
 from contextpool.triples.sources.address import parse_address
 from contextpool.triples.split import split_told
 from learning_worlds import one_thread as one_thread
@@ -195,7 +209,7 @@ def test_time_is_told_before_it_is_spent(cli: Any, monkeypatch: pytest.MonkeyPat
 
 
 def test_minutes_choose_steps_that_a_resumed_run_keeps(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(experiment.Experiment, "_timed", lambda self: Pace(step=1.0, question=0.01))
+    monkeypatch.setattr(experiment.Experiment, "_timed", lambda self, left: Pace(step=1.0, question=0.01))
     small = [word for word in SMALL if word not in ("--epochs", "2")]
     ran = cli("train", "mine.tsv", *small, "--minutes", "0.5", "-o", "run")
     assert ran.code == 0, ran.err
@@ -206,8 +220,98 @@ def test_minutes_choose_steps_that_a_resumed_run_keeps(cli: Any, monkeypatch: py
     assert len(json.loads(Path("run/metrics.json").read_text())["history"]) <= train["epochs"]
     ran = cli("train", "mine.tsv", *small, "--minutes", "0.1", "-o", "other")
     assert ran.code == 2
-    assert "too few" in ran.err
+    assert "--minutes 0.1 is too little time" in ran.err
     assert not Path("other").exists()
+
+
+@pytest.mark.parametrize("options", [[], ["--fast"]], ids=["as usual, which tries two starts", "fast"])
+def test_too_few_minutes_are_told_soon_and_what_is_suggested_will_do(
+    options: list[str], cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step that is timed takes half a second here; one is timed after that which compiles, and no second model."""
+    taken: list[int] = []
+
+    def slow_steps(self: loop.Trainer, count: int) -> None:
+        taken.append(count)
+        time.sleep(0.5)
+
+    monkeypatch.setattr(loop.Trainer, "take_steps", slow_steps)
+    few = ["train", "mine.tsv", *options, "--set", "train.test_facts=5", "-o", "run"]
+    refused = cli(*few, "--minutes", "0.08")
+    assert refused.code == 2
+    assert taken in ([1, 1], [1])  # the latter where the machine is so busy that all time is gone
+    said = re.search(
+        r"--minutes 0.08 is too little time: what comes before the training took (\d+) s, a step takes "
+        r"[\d.]+ s here, .* 10 are the fewest\. Give it more \((--minutes \d+)\), or .* \(--fast, --set model.dim=8\)",
+        refused.err,
+    )
+    assert said, refused.err
+    assert int(said[1]) >= 1
+    assert not Path("run").exists()
+
+    def planned(self: experiment.Experiment, *_: Any) -> None:
+        raise ConfigError(f"asked {self.recipe.train.epochs} times")
+
+    monkeypatch.setattr(experiment.Experiment, "fit", planned)
+    monkeypatch.setattr(training, "TRIAL_QUESTIONS", 32)
+    enough = cli(*few, *said[2].split())
+    assert re.search(
+        r"will take \d+ s at most from here on \(\d+ s of \d+ min are gone\).*\n.* asked", enough.err
+    )
+
+
+def test_minutes_are_counted_from_the_beginning(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = load_dataset
+
+    def slowly(*arguments: Any, **options: Any) -> Any:
+        time.sleep(2)
+        return load(*arguments, **options)
+
+    monkeypatch.setattr("contextpool.triples.catalog.load_dataset", slowly)
+    monkeypatch.setattr(experiment.Experiment, "_timed", lambda self, left: Pace(1.0, 0.01))
+    small = [word for word in SMALL if word not in ("--epochs", "2")]
+    ran = cli("train", "mine.tsv", *small, "--minutes", "0.5", "-o", "run")
+    assert ran.code == 0, ran.err
+    will, gone = re.findall(r"will take (\d+) s at most from here on \((\d+) s of 30 s are gone\)", ran.err)[
+        0
+    ]
+    assert int(gone) >= 2
+    assert int(will) + int(gone) <= 31  # both are rounded
+    assert "from reading the graph to the last step" in " ".join(cli("train", "--help").out.split())
+
+
+def test_timing_ends_where_no_more_of_it_is_wanted() -> None:
+    """By a clock that stands still but for the work: 7 s with compiling, then 4 and 2 s."""
+
+    def found(*most: float) -> float:
+        clock, takes = [0.0], iter([7.0, 4.0, 2.0])
+
+        def work() -> None:
+            clock[0] += next(takes)
+
+        return timed(work, 2, lambda seconds, counted: seconds <= most[counted], lambda: clock[0])
+
+    assert found(9.0, 9.0) == 3.0
+    assert found(9.0, 3.0) == 4.0
+    assert found(6.0) == 7.0
+
+
+@pytest.mark.parametrize("pace", [Pace(5.6, 0.15), Pace(0.5, 0.01), Pace(90.0, 1.0)])
+@pytest.mark.parametrize("tried", [0.0, 0.2])
+def test_the_minutes_suggested_are_enough_with_what_comes_before(pace: Pace, tried: float) -> None:
+    config, work = TrainConfig(epochs=3, batch_size=16, refit=True), Work(4_000, 300, 300)
+    with pytest.raises(
+        ConfigError, match=r"^minutes=0.25 is too little time: .* took 12 s, a step takes"
+    ) as caught:
+        within(config, pace, work, Budget(15.0, 12.0, tried))
+    assert "train a smaller model (settings={'dim': 16})" in str(caught.value)
+    minutes = int(re.findall(r"minutes=(\d+)\)", str(caught.value))[0])
+    before = 12 + 4 * pace.step + tried * 60 * minutes  # a model more, the steps to time it, and the trials
+    chosen = within(config, pace, work, Budget(60.0 * minutes, before))
+    assert chosen.epochs * chosen.epoch_length(work.queries) >= 8  # ten, in epochs of equal length
+    assert estimated(chosen, pace, work) + before <= 60 * minutes
+    with pytest.raises(ConfigError):  # and few more than are needed
+        within(config, pace, work, Budget(60.0 * (minutes - 2) * 0.8, before))
 
 
 @pytest.mark.parametrize("seconds", [60, 600, 6000, 60_000])
@@ -215,7 +319,7 @@ def test_minutes_choose_steps_that_a_resumed_run_keeps(cli: Any, monkeypatch: py
 def test_a_budget_is_kept_by_its_own_estimate(seconds: float, refit: bool) -> None:
     pace, work = Pace(0.5, 0.01), Work(60_000, 3_000, 3_000)
     config = TrainConfig(epochs=10, refit=refit, average_last=3)
-    chosen = within(config, pace, work, seconds)
+    chosen = within(config, pace, work, Budget(seconds))
     assert 0.75 * min(seconds, estimated(config, pace, work)) <= estimated(chosen, pace, work) <= seconds
     assert chosen.valid_facts == 0 or chosen.valid_facts >= 50
     if estimated(config, pace, work) <= seconds:
@@ -225,7 +329,7 @@ def test_a_budget_is_kept_by_its_own_estimate(seconds: float, refit: bool) -> No
 def test_a_long_training_says_what_is_faster() -> None:
     plan = TrainConfig(epochs=5), Pace(1.0, 0.01), Work(6_400, 100, 100)
     assert plan_told(*plan).startswith(
-        "will take 9 min at most: 5 epochs of 100 steps at 1 s, 100 facts to select on"
+        "will take 9 min at most from here on: 5 epochs of 100 steps at 1 s, 100 facts to select on"
     )
     assert "Faster" not in plan_told(*plan)
     told_long = plan_told(*plan, shorter=True, gpu=True)

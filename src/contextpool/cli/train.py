@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import tomllib
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -83,7 +84,12 @@ def train(
     ] = None,
     preset: Annotated[str | None, typer.Option("--preset", hidden=True)] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="Train as much as fits into so many minutes.", show_default=False)
+        float | None,
+        typer.Option(
+            help="Train as much as fits into so many minutes: from reading the graph to the last step, at the pace of "
+            "a few steps timed beforehand. It takes longer where the machine gets busier.",
+            show_default=False,
+        ),
     ] = None,
     fast: Annotated[bool, typer.Option("--fast", help="A smaller model, fewer epochs.")] = False,
     best: Annotated[bool, typer.Option("--best", help="A wider model, more epochs.")] = False,
@@ -124,7 +130,7 @@ def train(
     from contextpool.processes import joined
     from contextpool.train.progress import shown_progress
 
-    section = _section(fast, best)
+    began, section = time.perf_counter(), _section(fast, best)
     _check_budget(minutes, epochs)
     own = {"train.epochs": epochs, "train.lr": lr, "train.batch_size": batch_size, "train.refit": refit}
     values = {key: value for key, value in own.items() if value is not None}
@@ -154,6 +160,7 @@ def train(
                 output=folder,
                 device=own_device,
                 minutes=minutes,
+                began=began,
                 evaluated=True,
                 overwrite=overwrite,
                 otherwise=otherwise,

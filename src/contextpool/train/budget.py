@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from contextpool.errors import ConfigError
+from contextpool.errors import ConfigError, spoken
 from contextpool.train.config import TrainConfig
 
 REFIT_SHARE = 0.25
@@ -23,6 +23,8 @@ FEWEST_FACTS = 50
 """Facts that a validation or an evaluation asks at least: fewer say nothing, nor can they be calibrated on."""
 FEWEST_STEPS = 10
 """A budget of fewer steps is refused."""
+TIMED_STEPS = 6
+"""The timing of two models takes about as long as so many steps."""
 TRIAL_FACTS = 300
 """Validation facts that ways to train are judged by."""
 LONG = 120.0
@@ -35,6 +37,28 @@ class Pace:
 
     step: float
     question: float
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Seconds that somebody gives a training with all that belongs to it."""
+
+    seconds: float
+    spent: float = 0.0
+    """How many of them are gone."""
+    tried: float = 0.0
+    """Share of them in which ways to train may be tried before one is chosen."""
+
+    @property
+    def left(self) -> float:
+        """Seconds; negative where more are gone than were given."""
+        return self.seconds - self.spent
+
+    @property
+    def option(self) -> str:
+        """As the caller writes it."""
+        minutes = f"{self.seconds / 60:.3g}"
+        return spoken(f"minutes={minutes}", f"--minutes {minutes}")
 
 
 @dataclass(frozen=True)
@@ -58,33 +82,44 @@ def estimated(config: TrainConfig, pace: Pace, work: Work) -> float:
     return steps * pace.step + asked * pace.question
 
 
-def within(config: TrainConfig, pace: Pace, work: Work, seconds: float) -> TrainConfig:
-    """The same training within so many seconds: fewer or shorter epochs, and fewer facts to validate and evaluate on.
+def within(config: TrainConfig, pace: Pace, work: Work, budget: Budget) -> TrainConfig:
+    """The same training in the time left: fewer or shorter epochs, and fewer facts to validate and evaluate on.
 
     Unchanged where all of it fits. What is chosen are numbers of steps and facts, so a run that is cut off and resumed
     ends like one that was not.
     """
+    seconds = budget.left
     if estimated(config, pace, work) <= seconds:
         return config
-    steps, config = _affordable_steps(config, pace, work, seconds)
+    steps, shorter = _affordable_steps(config, pace, work, seconds)
     if steps < FEWEST_STEPS:
-        enough = next(
-            m for m in count(1) if _affordable_steps(config, pace, work, 60.0 * m)[0] >= FEWEST_STEPS
-        )
+        smaller = spoken("settings={'dim': 16}", "--fast, --set model.dim=8")
         raise ConfigError(
-            f"{told(seconds)} are too few: a step takes {pace.step:.1f} s here, and besides selecting and evaluating "
-            f"the model {max(steps, 0)} steps are left. Give it {enough + 1} minutes at least, or a smaller model "
-            "(--fast)."
+            f"{budget.option} is too little time: what comes before the training took {told(budget.spent)}, a step "
+            f"takes {pace.step:.2g} s here, and besides selecting and evaluating the model {max(steps, 0)} steps are "
+            f"left, where {FEWEST_STEPS} are the fewest. Give it more "
+            f"({_enough(config, pace, work, budget).option}), or train a smaller model ({smaller})."
         )
     whole = replace(config, epoch_steps=0).epoch_length(work.queries)
     for epochs in range(
         min(config.epochs, steps // whole), EPOCHS, -1
     ):  # whole epochs, each with its validation
-        chosen = replace(config, epochs=epochs, epoch_steps=0)
+        chosen = replace(shorter, epochs=epochs, epoch_steps=0)
         if estimated(chosen, pace, work) <= seconds:
             return chosen
     epochs = min(config.epochs, EPOCHS)
-    return replace(config, epochs=epochs, epoch_steps=min(whole, steps // epochs))
+    return replace(shorter, epochs=epochs, epoch_steps=min(whole, steps // epochs))
+
+
+def _enough(config: TrainConfig, pace: Pace, work: Work, budget: Budget) -> Budget:
+    """The fewest whole minutes that do, and one more, as no two timings agree.
+
+    What is gone will be gone again, and with more time more is timed and tried.
+    """
+    before = budget.spent + TIMED_STEPS * pace.step
+    longer = (Budget(60.0 * minutes, before + budget.tried * 60.0 * minutes) for minutes in count(1))
+    enough = next(b for b in longer if _affordable_steps(config, pace, work, b.left)[0] >= FEWEST_STEPS)
+    return Budget(enough.seconds + 60.0)
 
 
 def _affordable_steps(config: TrainConfig, pace: Pace, work: Work, seconds: float) -> tuple[int, TrainConfig]:
@@ -165,21 +200,44 @@ def refit_config(config: TrainConfig, trained: int, num_queries: int) -> TrainCo
     )
 
 
+def too_slow(step: float, seconds: float) -> bool:
+    """Whether steps take so long that no training fits into so many seconds."""
+    return FEWEST_STEPS * step > seconds
+
+
 def timed(
-    work: Callable[[], object], rounds: int = 2, clock: Callable[[], float] = time.perf_counter
+    work: Callable[[], object],
+    rounds: int = 2,
+    goes_on: Callable[[float, int], bool] = lambda seconds, counted: True,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """Seconds that it takes, the mean of some rounds after one that is not counted: the first one compiles."""
-    work()
+    """Seconds that it takes, the mean of some rounds after one that is not counted: the first one compiles.
+
+    `goes_on` hears the seconds so far and of how many rounds they are the mean, 0 for the first one, and may end it.
+    """
     began = clock()
-    for _ in range(rounds):
+    work()
+    seconds, counted, began = clock() - began, 0, clock()
+    while counted < rounds and goes_on(seconds, counted):
         work()
-    return (clock() - began) / rounds
+        counted += 1
+        seconds = (clock() - began) / counted
+    return seconds
 
 
 def plan_told(
-    config: TrainConfig, pace: Pace, work: Work, *, shorter: bool = False, gpu: bool = False
+    config: TrainConfig,
+    pace: Pace,
+    work: Work,
+    *,
+    budget: Budget | None = None,
+    shorter: bool = False,
+    gpu: bool = False,
 ) -> str:
-    """How long it will take, what of, and where it could be `shorter` and is long, how; a `gpu` may be there."""
+    """How long it will take, what of, what is gone of a `budget`, and where it is long and could be `shorter`, how.
+
+    A `gpu` may be there.
+    """
     steps, seconds = config.epoch_length(work.queries), estimated(config, pace, work)
     valid = min(config.valid_facts or work.valid_facts, work.valid_facts)
     parts = [f"{config.epochs} epochs of {steps:,} steps at {pace.step:.2g} s, {valid:,} facts to select on"]
@@ -187,7 +245,8 @@ def plan_told(
         parts.append(f"{min(config.test_facts or work.test_facts, work.test_facts):,} to evaluate on")
     if config.refit:
         parts.append(f"then at most {refit_steps(config.epochs * steps):,} steps with all facts")
-    message = f"will take {told(seconds)} at most: {', '.join(parts)}"
+    gone = "" if budget is None else f" ({told(budget.spent)} of {told(budget.seconds)} are gone)"
+    message = f"will take {told(seconds)} at most from here on{gone}: {', '.join(parts)}"
     if shorter and seconds > LONG:
         ways = [
             f"--minutes {min(10, round(seconds / 180) or 1)} (as much as fits)",
