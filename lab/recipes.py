@@ -25,6 +25,8 @@ from contextpool.train.config import TrainConfig
 
 DEFAULTS: dict[str, Any] = json.loads(Path(__file__).with_name("old_defaults.json").read_text("utf-8"))
 Values = dict[str, Any]
+LEFT: dict[str, Values] = {"anyburl": {"constants": False}}
+"""By model: what is left of a setting that is gone, where that is not its recorded default; unnamed, it means this."""
 
 
 def written_out(values: Mapping[str, Any]) -> Values:
@@ -34,7 +36,7 @@ def written_out(values: Mapping[str, Any]) -> Values:
     name = model.get("name", "nbfnet")
     full: Values = {
         "dataset": plain.get("dataset", ""),
-        "model": {"name": name} | _filled(model, DEFAULTS["model"].get(name, {})),
+        "model": {"name": name} | _filled(model, _of_model(name)),
         "train": _filled(plain.get("train", {}), DEFAULTS["train"]),
         "context": None,
     }
@@ -43,6 +45,11 @@ def written_out(values: Mapping[str, Any]) -> Values:
         full["context"] = _filled({} if context is True else context, DEFAULTS["context"])
         full["context"]["views"] = [_filled(view, DEFAULTS["view"]) for view in full["context"]["views"]]
     return full
+
+
+def _of_model(name: str) -> Values:
+    """What a recipe that does not name a setting of the model means by that."""
+    return {**DEFAULTS["model"].get(name, {}), **LEFT.get(name, {})}
 
 
 def _filled(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> Values:
@@ -106,7 +113,7 @@ def changed(values: Mapping[str, Any], assignments: Mapping[str, Any]) -> Values
 
 
 def recipe_of(values: Mapping[str, Any]) -> Recipe:
-    """The recipe to train today. A setting that is gone may have its recorded default; another value is refused."""
+    """The recipe to train today. A setting that is gone may have the value that is left; another one is refused."""
     full = written_out(values)
     name = full["model"].pop("name")
     parts: list[tuple[str, Values, type, Mapping[str, Any]]] = [
@@ -114,7 +121,7 @@ def recipe_of(values: Mapping[str, Any]) -> Recipe:
     ]
     config = model_class(name).config_class
     if config is not None:
-        parts.append(("model", full["model"], config, DEFAULTS["model"].get(name, {})))
+        parts.append(("model", full["model"], config, _of_model(name)))
     if full["context"] is not None:
         parts.append(("context", full["context"], ContextConfig, DEFAULTS["context"]))
         views = full["context"]["views"]
@@ -220,6 +227,8 @@ def recipe_text(recipe: Recipe, *, comments: tuple[str, ...] = ()) -> str:
     head = "\n".join(f"# {comment}".rstrip() for comment in comments)
     values = recipe.to_dict()
     said = canonical(values)
+    for key in LEFT.get(recipe.model, {}):  # no recipe of today can name it
+        said["model"].pop(key, None)
     if recipe.context is not None:  # the product's defaults are others than the recorded ones
         said["context"] = {**values["context"], "views": list(values["context"]["views"])}
         said["train"]["edge_dropout"] = values["train"]["edge_dropout"]

@@ -37,7 +37,7 @@ CONTEXTS: dict[str, ContextConfig | None] = {
 """Every way of using context, by name."""
 
 SMALL: dict[str, dict[str, Any]] = {
-    "anyburl": {"length": 2, "constants": False, "paths": 3_000, "seconds": 0.0, "min_support": 1},
+    "anyburl": {"length": 2, "paths": 3_000, "seconds": 0.0, "min_support": 1},
     "anygraph": {"dim": 4, "layers": 2, "relation_layers": 2},
     "compgcn": {"dim": 4, "layers": 2, "hops": 2, "dropout": 0.0},
     "drum": {"dim": 4, "hidden": 3, "layers": 2, "rank": 2},

@@ -239,7 +239,7 @@ MOST_VIEWS = 16
 _WIDE, _FAR, _MANY = 1 << 14, 64, 1 << 20
 LARGEST = {
     **dict.fromkeys(("dim", "hidden", "attention_dim", "bases", "rank"), _WIDE),
-    **dict.fromkeys(("layers", "relation_layers", "hops", "length", "constant_length", "sizes"), _FAR),
+    **dict.fromkeys(("layers", "relation_layers", "hops", "length", "sizes"), _FAR),
     **dict.fromkeys(("batch_size", "negatives", "micro_batches", "average_last"), _MANY),
 }
 """The largest value of a setting, by its name: a run folder from elsewhere says these, too. Others have 63 bits."""

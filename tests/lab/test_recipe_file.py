@@ -6,13 +6,15 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from contextpool.context.config import ContextConfig, ViewConfig
+from contextpool.errors import ConfigError
 from contextpool.recipe import Recipe, read_recipe
 from contextpool.train.config import TrainConfig
-from lab.recipes import canonical, fingerprint, recipe_text, to_toml
+from lab.recipes import canonical, find_recipe, fingerprint, recipe_of, recipe_text, to_toml
 from support import context_with
 
 VIEWS = st.builds(
@@ -83,3 +85,16 @@ def test_tables_and_lists_of_tables_are_written_as_they_are_read() -> None:
         "context": {"views": [{"min_recall": 0.5}]},
     }
     assert tomllib.loads(to_toml(values)) == values
+
+
+def test_a_setting_that_is_gone_means_what_is_left_and_keeps_the_names_of_results() -> None:
+    """AnyBURL's rules with constants are gone: the recorded default was to have them, results/ are without."""
+    values = find_recipe("grail/fb237_v1", "anyburl", "shipped", {})
+    assert fingerprint(values).startswith("06870e2d")
+    recipe = recipe_of(values)
+    assert fingerprint(recipe.to_dict()) == fingerprint(values)
+    assert "constants" not in recipe_text(recipe)
+    read = Recipe.from_dict(tomllib.loads(recipe_text(recipe)))
+    assert read.model_config() == recipe.model_config()
+    with pytest.raises(ConfigError, match=r"model\.constants = True: there is no such setting any more"):
+        recipe_of({**values, "model": {**values["model"], "constants": True}})

@@ -395,7 +395,10 @@ def test_a_run_of_schema_1_loses_settings_that_are_gone_and_is_refused_where_it_
         RunFolder.open(tmp_path)
 
 
-@pytest.mark.parametrize(("name", "key", "left", "gone"), [("compgcn", "composition", "corr", "sub")])
+@pytest.mark.parametrize(
+    ("name", "key", "left", "gone"),
+    [("compgcn", "composition", "corr", "sub"), ("anyburl", "constants", False, True)],
+)
 def test_a_run_of_schema_3_loses_the_settings_that_its_model_no_longer_has(
     name: str, key: str, left: Any, gone: Any, tmp_path: Path
 ):
@@ -407,4 +410,12 @@ def test_a_run_of_schema_3_loses_the_settings_that_its_model_no_longer_has(
     assert RunFolder.open(tmp_path).config["recipe"]["model"][key] == gone
     change_config(tmp_path, config={"recipe": {"model": {**model, key: gone}}})
     with pytest.raises(CheckpointError, match=rf"model\.{key} was turned in this run"):
+        RunFolder.open(tmp_path)
+
+
+def test_a_run_of_schema_3_that_did_not_say_so_had_rules_with_constants(tmp_path: Path):
+    RunFolder.create(tmp_path, {"recipe": {"model": {"name": "anyburl"}}}).close()
+    assert RunFolder.open(tmp_path).config["recipe"]["model"] == {"name": "anyburl"}
+    change_config(tmp_path, schema_version=3)
+    with pytest.raises(CheckpointError, match=r"model\.constants was turned in this run"):
         RunFolder.open(tmp_path)

@@ -227,7 +227,7 @@ def model_card(
         return "\n".join([_front_matter(recipe, None, license), own, _limits(run, license)])
     parts = (
         _front_matter(recipe, evaluated, license),
-        f"# {recipe.model} on {recipe.dataset}\n\n{_summary(recipe, _has_rules(run))}\n",
+        f"# {recipe.model} on {recipe.dataset}\n\n{_summary(recipe)}\n",
         _use("." if repository is None else f"hf://{repository}", _takes_any(recipe)),
         _data(run, recipe),
         _metrics(run, evaluated),
@@ -268,25 +268,19 @@ def _figures(metrics: Mapping[str, Any]) -> dict[str, float]:
     return {name: round(metrics[name], 4) for name in ("mrr", "hits@1", "hits@3", "hits@10")}
 
 
-def _has_rules(run: RunFolder) -> bool:
-    return (run.path / "rules.txt").is_file()
-
-
 def _takes_any(recipe: Recipe) -> bool:
     """Whether the model answers about any relation, so that the run lists none."""
     return model_class(recipe.model).any_relation
 
 
-def _summary(recipe: Recipe, has_rules: bool) -> str:
+def _summary(recipe: Recipe) -> str:
     context = recipe.context
-    knows = "it knows relations, and entities only where a rule names one"
-    knows = knows if has_rules else "the weights know relations, never entities"
-    knows = "the weights know neither relations nor entities" if _takes_any(recipe) else knows
+    knows = "neither relations nor entities" if _takes_any(recipe) else "relations, never entities"
     how = "without context" if context is None else f"with context ({context.described()})"
     return (
         f"Answers (head, relation, ?), (?, relation, tail) and (head, ?, tail) on knowledge graphs whose entities it "
         f"has never seen, with a calibrated probability and the evidence for every answer. {recipe.model} {how}; "
-        f"{knows}. Method: Context Pooling (Su, Wang, Miao, KDD 2025)."
+        f"the weights know {knows}. Method: Context Pooling (Su, Wang, Miao, KDD 2025)."
     )
 
 
@@ -393,11 +387,6 @@ def _limits(run: RunFolder, license: str) -> str:
         if license == UNSTATED_LICENSE
         else f"The weights: {license}."
     )
-    rules = (
-        "- `rules.txt` is for reading; a rule that ends in a constant names an entity of the training graph.\n"
-        if _has_rules(run)
-        else ""
-    )
     known = (
         ""
         if _takes_any(stored_recipe(run))
@@ -409,7 +398,7 @@ def _limits(run: RunFolder, license: str) -> str:
         "- An answer is plausible by the patterns of its training graph. It may be wrong, and what the graph says "
         "wrongly it repeats. Do not decide about people by it.\n"
         "- Probabilities hold for graphs like the one it was trained on, and for questions that have an answer.\n"
-        f"{rules}- {said} What may be done with the training data is between you and its terms.\n"
+        f"- {said} What may be done with the training data is between you and its terms.\n"
         "- `SHA256SUMS` holds a checksum of every file (`sha256sum -c SHA256SUMS`); the safetensors check "
         "themselves too.\n"
     )

@@ -1,19 +1,16 @@
 """Rules: one of them, many as arrays (what AnyBURL learns, stores and applies), and as text for people to read.
 
-    speaks(X,Y) <= lives_in(X,A), language(A,Y)        a cyclic rule: the body leads from X to Y
-    speaks(X,english) <= born_in(X,london)             an acyclic rule that ends in a constant
-    speaks(X,english) <= plays_for(X,A)                one that ends anywhere
-    speaks(X,english) <=                               one without a body
+    speaks(X,Y) <= lives_in(X,A), language(A,Y)        the body leads from X to Y
 
-The notation is AnyBURL's. A single capital letter is a variable, everything else a label. Labels that hold a space, a
-quote, a comma or a bracket, and constants that look like a variable, stand in double quotes as JSON writes them.
+The notation is AnyBURL's. A single capital letter within brackets is a variable. Labels that hold a space, a quote, a
+comma or a bracket stand in double quotes as JSON writes them.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,26 +31,21 @@ INNER_VARIABLES = "ABCDEFGHIJKLMNOPQRSTUVW"
 MAX_LENGTH = 8
 """Atoms that a body may have."""
 NONE = -1
-RELATION, CONSTANT, END, BODY = 0, 1, 2, 3
+RELATION, BODY = 0, 1
 """Columns of a row; the body takes the rest of it, filled up with NONE."""
 
-_VARIABLE = re.compile(r"[A-Z]")
 _PLAIN = re.compile(r'[^\s"(),]+')
 
 
 @dataclass(frozen=True)
 class Rule:
-    """relation(X,Y) <= body, or relation(X,constant) <= body; relations are directed, in [0, 2R)."""
+    """relation(X,Y) <= body; relations are directed, in [0, 2R)."""
 
     relation: int
     body: tuple[int, ...]
-    """The relations of a walk that starts at X."""
+    """The relations of a walk from X to Y."""
     confidence: float
     """Between 0 and 1: how far the model trusts it."""
-    constant: str | None = None
-    """The entity that the rule predicts; None for a cyclic rule, which predicts where the body ends."""
-    end: str | None = None
-    """Where the body of an acyclic rule has to end; None for anywhere."""
     predicted: int | None = None
     """What the body predicts on the training graph; None for a model that does not count."""
     support: int | None = None
@@ -61,22 +53,13 @@ class Rule:
 
     def text(self, relations: RelationVocabulary) -> str:
         """With labels, the relations in their own direction."""
-        inner = list(INNER_VARIABLES[: max(len(self.body) - 1, 0)])
-        last = "Y" if self.constant is None else _free_variable(self.body)
-        if self.end is not None:
-            last = _quoted(self.end, constant=True)
-        head_end = "Y" if self.constant is None else _quoted(self.constant, constant=True)
-        head = _atom(self.relation, "X", head_end, relations)
-        places = ["X", *inner, last]
+        head = _atom(self.relation, "X", "Y", relations)
+        places = ["X", *INNER_VARIABLES[: len(self.body) - 1], "Y"]
         atoms = [
             _atom(relation, places[step], places[step + 1], relations)
             for step, relation in enumerate(self.body)
         ]
         return f"{head} {ARROW} {', '.join(atoms)}".rstrip()
-
-
-def _free_variable(body: Sequence[int]) -> str:
-    return INNER_VARIABLES[max(len(body) - 1, 0)]
 
 
 def _atom(relation: int, source: str, target: str, relations: RelationVocabulary) -> str:
@@ -86,21 +69,17 @@ def _atom(relation: int, source: str, target: str, relations: RelationVocabulary
     return f"{_quoted(relations.forward[relation - relations.num_relations])}({target},{source})"
 
 
-def _quoted(label: str, constant: bool = False) -> str:
-    plain = _PLAIN.fullmatch(label) and not (constant and _VARIABLE.fullmatch(label))
-    return label if plain else json.dumps(label, ensure_ascii=False)
+def _quoted(label: str) -> str:
+    return label if _PLAIN.fullmatch(label) else json.dumps(label, ensure_ascii=False)
 
 
 @dataclass(frozen=True, eq=False)
 class RuleSet:
     """K rules with what they predicted and how much of it was true on the training graph."""
 
-    rows: Int32s
-    """[K, 3 + L] directed relation of the head, constant that it predicts, constant that the body ends in, body."""
+    rows: Int32s  # [K, 1 + L] directed relation of the head, body
     predicted: Int64s  # [K]
     support: Int64s  # [K]
-    constants: tuple[str, ...] = ()
-    """Labels of the constants that rows number."""
 
     @classmethod
     def empty(cls, length: int = 0) -> RuleSet:
@@ -126,36 +105,22 @@ class RuleSet:
         return ratio
 
     def select(self, keep: npt.NDArray[np.bool_] | Int64s) -> RuleSet:
-        return RuleSet(self.rows[keep], self.predicted[keep], self.support[keep], self.constants)
+        return RuleSet(self.rows[keep], self.predicted[keep], self.support[keep])
 
     def sorted(self, pessimism: float) -> RuleSet:
-        """By confidence, the highest first, then by length, relation, constants and body; constants by label."""
-        tidy = self._with_sorted_constants()
-        columns: list[Any] = [tidy.rows[:, place] for place in reversed(range(tidy.rows.shape[1]))]
-        return tidy.select(np.lexsort([*columns, tidy.length, -tidy.confidence(pessimism)]))
-
-    def _with_sorted_constants(self) -> RuleSet:
-        """Only the constants that occur, in the order of their labels."""
-        used = np.unique(self.rows[:, CONSTANT : END + 1])
-        used = used[used != NONE]
-        kept = sorted(used.tolist(), key=self.constants.__getitem__)
-        number = np.full(len(self.constants) + 1, NONE, dtype=np.int32)  # the last one is that of NONE
-        number[kept] = np.arange(len(kept))
-        rows = self.rows.copy()
-        rows[:, CONSTANT : END + 1] = number[rows[:, CONSTANT : END + 1]]
-        return RuleSet(rows, self.predicted, self.support, tuple(self.constants[place] for place in kept))
+        """By confidence, the highest first, then by length, relation and body."""
+        columns: list[Any] = [self.rows[:, place] for place in reversed(range(self.rows.shape[1]))]
+        return self.select(np.lexsort([*columns, self.length, -self.confidence(pessimism)]))
 
     # as rules and as text
 
     def rule(self, number: int, pessimism: float = 0.0) -> Rule:
-        relation, constant, end, *body = self.rows[number].tolist()
+        relation, *body = self.rows[number].tolist()
         predicted, support = int(self.predicted[number]), int(self.support[number])
         return Rule(
             relation,
             tuple(step for step in body if step != NONE),
             float(support / max(predicted + pessimism, 1e-9)),
-            None if constant == NONE else self.constants[constant],
-            None if end == NONE else self.constants[end],
             predicted,
             support,
         )
@@ -169,23 +134,17 @@ class RuleSet:
     # as tensors
 
     def to_tensors(self) -> dict[str, Tensor]:
-        labels = "\n".join(self.constants).encode("utf-8")
         return {
             "rows": torch.from_numpy(self.rows.copy()),
             "predicted": torch.from_numpy(self.predicted.copy()),
             "support": torch.from_numpy(self.support.copy()),
-            "constants": torch.frombuffer(bytearray(labels), dtype=torch.uint8)
-            if labels
-            else torch.zeros(0, dtype=torch.uint8),
         }
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor], num_relations: int) -> RuleSet:
         """Checked: compiled code does not look where it reads."""
         arrays = {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
-        labels = arrays["constants"].tobytes().decode("utf-8", "replace")
-        constants = tuple(labels.split("\n")) if labels else ()
-        found = cls(arrays["rows"], arrays["predicted"], arrays["support"], constants)
+        found = cls(arrays["rows"], arrays["predicted"], arrays["support"])
         found._check(num_relations)
         return found
 
@@ -195,18 +154,17 @@ class RuleSet:
         fits = fits and self.predicted.shape == self.support.shape == (count,)
         fits = fits and self.predicted.dtype == self.support.dtype == np.int64
         if fits and count:
-            heads, ends, body = rows[:, RELATION], rows[:, CONSTANT : END + 1], rows[:, BODY:]
+            heads, body = rows[:, RELATION], rows[:, BODY:]
             filled = body != NONE
             fits = (
                 heads.min() >= 0
                 and max(heads.max(), body.max(initial=NONE)) < 2 * num_relations
-                and min(ends.min(), body.min(initial=NONE)) >= NONE
-                and ends.max() < len(self.constants)
+                and body.min(initial=NONE) >= NONE
                 and not (filled[:, 1:] & ~filled[:, :-1]).any()
-                and not ((ends[:, 0] == NONE) & ~filled.any(axis=1)).any()
+                and filled.any(axis=1).all()
             )
         if not fits:
             raise DataError(
-                f"the stored rules do not fit {num_relations:,} relations and {len(self.constants):,} constants; "
-                "the file is damaged, or another model's. Train again."
+                f"the stored rules do not fit {num_relations:,} relations; the file is damaged, or another model's. "
+                "Train again."
             )

@@ -41,8 +41,13 @@ REMOVED: dict[str, dict[str, Any]] = {
     "train": {"edge_dropout_by": "uniform", "precision": "fp32", "deterministic": False, "temperature": 0.5},
 }
 """Settings that schema 1 had and schema 2 does not, by table, each with the only value that still means something."""
-REMOVED_OF_MODELS: dict[str, dict[str, Any]] = {"compgcn": {"composition": "corr"}}
+REMOVED_OF_MODELS: dict[str, dict[str, Any]] = {
+    "anyburl": {"constants": False, "constant_length": 1, "open_weight": 0.1, "empty_weight": 0.01},
+    "compgcn": {"composition": "corr"},
+}
 """The same for what single models had before schema 4."""
+UNSAID: dict[str, dict[str, Any]] = {"anyburl": {"constants": True}}
+"""What a run that did not name such a setting had, where that is not the value that is left."""
 RENAMED = {"train": {"pieces": "micro_batches"}}
 
 
@@ -60,7 +65,10 @@ def _without_removed_settings(content: dict[str, Any]) -> dict[str, Any]:
 def _without_settings_of_models(content: dict[str, Any]) -> dict[str, Any]:
     """Schema 3 to 4: the same, for settings of single models."""
     values = _table(content, "model")
-    _remove(values, REMOVED_OF_MODELS.get(str(values.get("name")), {}), "model")
+    name = str(values.get("name"))
+    for key, value in UNSAID.get(name, {}).items():
+        values.setdefault(key, value)
+    _remove(values, REMOVED_OF_MODELS.get(name, {}), "model")
     return content
 
 

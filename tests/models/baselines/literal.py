@@ -11,11 +11,9 @@ from contextpool.graph.relations import inverse
 
 
 class LiteralRule(NamedTuple):
-    """A directed relation, the entity it predicts (None: where the body ends), where it ends, the body."""
+    """A directed relation and the body."""
 
     relation: int
-    constant: int | None
-    end: int | None
     body: tuple[int, ...]
 
 
@@ -41,7 +39,7 @@ def simple_walks(edges: Edges, start: int, length: int) -> Iterator[tuple[tuple[
 def cyclic_rules(graph: Graph, length: int) -> set[LiteralRule]:
     edges = edges_of(graph)
     return {
-        LiteralRule(relation, None, None, body)
+        LiteralRule(relation, body)
         for head, relation, tail in edges
         if relation < graph.num_relations and head != tail
         for size in range(1, length + 1)
@@ -50,43 +48,17 @@ def cyclic_rules(graph: Graph, length: int) -> set[LiteralRule]:
     }
 
 
-def acyclic_rules(graph: Graph, length: int) -> set[LiteralRule]:
-    found, edges = set(), edges_of(graph)
-    for head, relation, tail in edges:
-        if head == tail:
-            continue
-        found.add(LiteralRule(relation, tail, None, ()))
-        for size in range(1, length + 1):
-            for body, path in simple_walks(edges, head, size):
-                if tail in path and (size > 1 or body == (relation,)):
-                    continue
-                found.add(LiteralRule(relation, tail, path[-1], body))
-                if path[-1] != tail:
-                    found.add(LiteralRule(relation, tail, None, body))
-    return found
-
-
 def predicted_for(edges: Edges, rule: LiteralRule, head: int) -> set[int]:
     """What the rule says about (head, relation, ?)."""
-    walks = [path for body, path in simple_walks(edges, head, len(rule.body)) if body == rule.body]
-    if rule.constant is None:
-        return {path[-1] for path in walks}
-    if rule.constant == head:
-        return set()
-    if rule.end is not None:
-        walks = [path for path in walks if path[-1] == rule.end]
-    if rule.end != rule.constant:
-        walks = [path for path in walks if rule.constant not in path]
-    return {rule.constant} if walks else set()
+    return {path[-1] for body, path in simple_walks(edges, head, len(rule.body)) if body == rule.body}
 
 
 def counts_of(graph: Graph, rule: LiteralRule) -> tuple[int, int]:
-    """Predictions on the graph, and the true ones. A rule without a body is about those that have the relation."""
+    """Predictions on the graph, and the true ones."""
     edges = edges_of(graph)
-    heads = range(graph.num_entities)
-    if not rule.body:
-        heads = sorted({head for head, relation, _ in edges if relation == rule.relation})  # type: ignore[assignment]
-    pairs = {(head, answer) for head in heads for answer in predicted_for(edges, rule, head)}
+    pairs = {
+        (head, answer) for head in range(graph.num_entities) for answer in predicted_for(edges, rule, head)
+    }
     return len(pairs), sum((head, rule.relation, answer) in edges for head, answer in pairs)
 
 
@@ -102,10 +74,10 @@ def trusted_rules_for(
 
 
 def answers_of(graph: Graph, edges: Edges, rule: LiteralRule, head: int, relation: int) -> set[int]:
-    """A rule answers its own question and the one in the other direction; without a body only its own."""
+    """A rule answers its own question and the one in the other direction."""
     if rule.relation == relation:
         return predicted_for(edges, rule, head)
-    if rule.relation != inverse(relation, graph.num_relations) or not rule.body:
+    if rule.relation != inverse(relation, graph.num_relations):
         return set()
     others = range(graph.num_entities)
     return {other for other in others if head in predicted_for(edges, rule, other)}

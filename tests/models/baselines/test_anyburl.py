@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numba
-import numpy as np
 import pytest
 import torch
 
@@ -20,7 +19,7 @@ from contextpool.graph.relations import RelationVocabulary
 from contextpool.models.base import Learning
 from contextpool.models.baselines import anyburl as anyburl_model
 from contextpool.models.baselines.anyburl import AnyBURL, AnyBURLConfig
-from contextpool.models.rules import BODY, CONSTANT, END, NONE, RuleSet
+from contextpool.models.rules import BODY, NONE, RELATION, RuleSet
 from contextpool.pool.batch import BatchBuilder
 from learning_worlds import (
     ask,
@@ -35,7 +34,6 @@ from learning_worlds import (
 from learning_worlds import one_thread as one_thread
 from models.baselines.literal import (
     LiteralRule,
-    acyclic_rules,
     answers_of,
     counts_of,
     cyclic_rules,
@@ -48,7 +46,6 @@ from support import amount, benchmark_folder
 CASES = amount(6, 200)
 EVERYTHING: dict[str, Any] = {
     "length": 3,
-    "constant_length": 2,
     "min_support": 1,
     "min_confidence": 0.0,
     "seconds": 0.0,
@@ -72,14 +69,11 @@ def learned(graph: Graph, seed: int = 0, **settings: Any) -> AnyBURL:
     return model
 
 
-def literal(rules: RuleSet, graph: Graph) -> list[LiteralRule]:
-    """The rules with ids of the graph's entities."""
-    ids = [graph.entity_id(label) for label in rules.constants]
-    found = []
-    for row in rules.rows.tolist():
-        constant, end = (None if row[place] == NONE else ids[row[place]] for place in (CONSTANT, END))
-        found.append(LiteralRule(row[0], constant, end, tuple(step for step in row[BODY:] if step != NONE)))
-    return found
+def literal(rules: RuleSet) -> list[LiteralRule]:
+    return [
+        LiteralRule(row[RELATION], tuple(step for step in row[BODY:] if step != NONE))
+        for row in rules.rows.tolist()
+    ]
 
 
 # what is learned
@@ -89,12 +83,11 @@ def test_every_rule_of_a_small_graph_is_found_and_nothing_else() -> None:
     total = 0
     for seed in range(CASES):
         graph = crowded(seed)
-        found = literal(learned(graph, seed).rule_set, graph)
-        expected = cyclic_rules(graph, 3) | acyclic_rules(graph, 2)
-        supported = {rule for rule in expected if counts_of(graph, rule)[1] >= 1}
+        found = literal(learned(graph, seed).rule_set)
+        supported = {rule for rule in cyclic_rules(graph, 3) if counts_of(graph, rule)[1] >= 1}
         assert len(found) == len(set(found))
         assert set(found) == supported
-        total += sum(rule.constant is None for rule in found)
+        total += len(found)
     assert total > 20
 
 
@@ -102,16 +95,16 @@ def test_predictions_and_support_are_counted_exactly() -> None:
     for seed in range(CASES):
         graph = crowded(seed + 50)
         rules = learned(graph, seed).rule_set
-        for number, rule in enumerate(literal(rules, graph)):
+        for number, rule in enumerate(literal(rules)):
             counts = int(rules.predicted[number]), int(rules.support[number])
             assert counts == counts_of(graph, rule), rule
 
 
 def test_a_limit_on_counting_counts_a_part() -> None:
     graph = Graph.from_triples(families(20))
-    exact, part = learned(graph, constants=False), learned(graph, constants=False, predictions=10)
-    whole = dict(zip(literal(exact.rule_set, graph), exact.rule_set.predicted.tolist(), strict=True))
-    cut = dict(zip(literal(part.rule_set, graph), part.rule_set.predicted.tolist(), strict=True))
+    exact, part = learned(graph), learned(graph, predictions=10)
+    whole = dict(zip(literal(exact.rule_set), exact.rule_set.predicted.tolist(), strict=True))
+    cut = dict(zip(literal(part.rule_set), part.rule_set.predicted.tolist(), strict=True))
     assert max(cut.values()) < max(whole.values())
     assert all(count == whole[rule] for rule, count in cut.items() if whole[rule] < 10)
     assert all(10 <= count <= whole[rule] for rule, count in cut.items() if whole[rule] >= 10)
@@ -127,7 +120,7 @@ def test_thresholds_leave_rules_out() -> None:
 
 def test_a_grandparent_is_the_parent_of_a_parent() -> None:
     graph = Graph.from_triples(families(6))
-    model = learned(graph, constants=False)
+    model = learned(graph)
     best, *_ = model.rules(graph.relation_id("grandparent of"))
     text = '"grandparent of"(X,Y) <= "parent of"(X,A), "parent of"(A,Y)'
     assert best.text(graph.relation_vocabulary) == text
@@ -141,12 +134,12 @@ def test_a_grandparent_is_the_parent_of_a_parent() -> None:
 # how it answers
 
 
-@pytest.mark.parametrize("constants", [False, True])
-def test_candidates_are_compared_by_their_best_rule_then_by_the_next(constants: bool) -> None:
+def test_candidates_are_compared_by_their_best_rule_then_by_the_next() -> None:
     for seed in range(CASES):
         graph = crowded(seed + 100)
-        model = learned(graph, seed, constants=constants, open_weight=0.5, empty_weight=0.25)
-        trust = dict(zip(literal(model.rule_set, graph), model.trust(model.rule_set).tolist(), strict=True))
+        model = learned(graph, seed)
+        confidence = model.rule_set.confidence(model.settings.pessimism).tolist()
+        trust = dict(zip(literal(model.rule_set), confidence, strict=True))
         head, relation = every_query(graph)
         scores = ask(model, BatchBuilder(graph, model.num_layers), head, relation)
         for row, asked, kind in zip(scores, head.tolist(), relation.tolist(), strict=True):
@@ -163,7 +156,7 @@ def test_the_rules_behind_an_answer_are_those_that_predict_it() -> None:
     for seed in range(CASES):
         graph = crowded(seed + 300)
         model = learned(graph, seed, paths=20_000)
-        edges, numbered = edges_of(graph), literal(model.rule_set, graph)
+        edges, numbered = edges_of(graph), literal(model.rule_set)
         text = [line.rsplit("\t")[3] for line in model.rules_text(graph.relation_vocabulary)]
         builder = BatchBuilder(graph, model.num_layers)
         for head, relation in ((0, 0), (2, 1), (1, 3)):
@@ -179,17 +172,7 @@ def test_the_rules_behind_an_answer_are_those_that_predict_it() -> None:
                 assert set(found) == expected
 
 
-def test_weights_of_open_and_empty_rules() -> None:
-    graph = Graph.from_triples([("a", "r", "c"), ("a", "s", "d"), ("b", "s", "d"), ("b", "r", "c")])
-    model = learned(graph, pessimism=2.0, open_weight=0.5, empty_weight=0.25)
-    text = [rule.rsplit("\t")[3] for rule in model.rules_text(graph.relation_vocabulary)]
-    trust = dict(zip(text, model.trust(model.rule_set).tolist(), strict=True))
-    assert trust["r(X,c) <= s(X,d)"] == 2 / 4
-    assert trust["r(X,c) <= s(X,A)"] == 0.5 * 2 / 4
-    assert trust["r(X,c) <="] == 0.25 * 2 / 4
-
-
-def test_no_rule_with_a_constant_sees_the_hidden_fact() -> None:
+def test_no_rule_sees_the_hidden_fact() -> None:
     for seed in range(CASES):
         graph = crowded(seed + 200)
         model = learned(graph, seed, paths=20_000)
@@ -200,49 +183,6 @@ def test_no_rule_with_a_constant_sees_the_hidden_fact() -> None:
             honest = BatchBuilder(without_fact(graph, number), model.num_layers)
             expected = ask(model, honest, head[number, None], relation[number, None])
             torch.testing.assert_close(hiding[number, None], expected, atol=1e-9, rtol=0)
-
-
-def test_a_rule_about_strangers_says_nothing() -> None:
-    """Constants are found again by their label, wherever they stand; where there is none, the rule is silent."""
-    graph = Graph.from_triples([(f"p{number}", "speaks", "english") for number in range(4)]
-                               + [(f"p{number}", "lives in", "london") for number in range(4)])  # fmt: skip
-    model = learned(graph)
-    new = [("z", "lives in", "london"), ("y", "lives in", "paris"), ("q", "speaks", "english")]
-    other = Graph.from_triples(new)
-    builder = BatchBuilder(other, model.num_layers)
-    asked = torch.tensor([other.entity_id("z"), other.entity_id("y")])
-    scores = ask(model, builder, asked, torch.full((2,), other.relation_id("speaks")))
-    english = other.entity_id("english")
-    assert scores[0].argmax() == scores[1].argmax() == english
-    assert scores[0, english] > 0.4 > scores[1, english]
-    nobody = Graph.from_triples([("z", "lives in", "rome"), ("q", "speaks", "italian")])
-    silent = ask(model, BatchBuilder(nobody, model.num_layers), *every_query(nobody))
-    cyclic = learned(graph, constants=False)
-    assert torch.equal(silent, ask(cyclic, BatchBuilder(nobody, 3), *every_query(nobody)))
-
-
-def test_a_rule_with_constants_answers_in_both_directions() -> None:
-    graph = Graph.from_triples(
-        [("ann", "lives_in", "london"), ("bob", "speaks", "english"), ("bob", "lives_in", "rome")]
-    )
-    ids = graph.entity_id, graph.relation_id
-    model = AnyBURL(graph.num_relations)
-    row = np.array([[ids[1]("speaks"), 0, 1, ids[1]("lives_in")]], dtype=np.int32)
-    three = np.array([3], dtype=np.int64)
-    model.set_rules(RuleSet(row, three, three, ("english", "london")))
-    assert list(model.rules_text(graph.relation_vocabulary)) == [
-        "3\t3\t1.0\tspeaks(X,english) <= lives_in(X,london)"
-    ]
-    builder = BatchBuilder(graph, model.num_layers)
-    scores = ask(model, builder, torch.tensor([ids[0]("english")]), torch.tensor([ids[1]("speaks^-1")]))[0]
-    assert [graph.entities[place] for place in torch.nonzero(scores).flatten()] == ["ann"]
-    assert answers_of(
-        graph,
-        edges_of(graph),
-        LiteralRule(ids[1]("speaks"), ids[0]("english"), ids[0]("london"), (ids[1]("lives_in"),)),
-        ids[0]("english"),
-        ids[1]("speaks^-1"),
-    ) == {ids[0]("ann")}
 
 
 # what is stored
@@ -262,12 +202,28 @@ def test_stored_rules_that_do_not_fit_are_refused() -> None:
     for name, broken in {
         "rows": lambda rows: rows + 100,
         "predicted": lambda counts: counts[:-1],
-        "constants": lambda text: text[:1],
     }.items():
         state = model.state_dict()
         state[f"rules_{name}"] = broken(state[f"rules_{name}"])
         with pytest.raises(DataError, match="the stored rules do not fit"):
             AnyBURL(model.num_relations).load_state_dict(state)
+
+
+def test_rules_stored_beside_rules_with_constants_are_read_and_those_with_constants_refused() -> None:
+    model = learned(Graph.from_triples(families(3)))
+    rows, state = model.rule_set.to_tensors()["rows"], model.state_dict()
+    state["rules_constants"] = torch.zeros(0, dtype=torch.uint8)
+    state["rules_rows"] = torch.cat([rows[:, :1], torch.full((len(rows), 2), NONE), rows[:, 1:]], dim=1).int()
+    loaded = AnyBURL(model.num_relations)
+    loaded.load_state_dict(state)
+    assert loaded.state_dict().keys() == model.state_dict().keys()
+    assert all(torch.equal(loaded.state_dict()[name], kept) for name, kept in model.state_dict().items())
+    for name, broken in {
+        "constants": torch.ones(1, dtype=torch.uint8),
+        "rows": torch.zeros_like(state["rules_rows"]),
+    }.items():
+        with pytest.raises(DataError, match="name entities, which no rule does now"):
+            AnyBURL(model.num_relations).load_state_dict({**state, f"rules_{name}": broken})
 
 
 # budgets, snapshots, seeds
@@ -336,7 +292,7 @@ def test_the_same_seed_and_paths_give_the_same_rules_on_any_number_of_threads() 
     ("settings", "says"),
     [
         ({"length": 0}, r"model\.length is 0"),
-        ({"constant_length": 99}, r"model\.constant_length is 99"),
+        ({"length": 99}, r"model\.length is 99"),
         ({"seconds": 0.0}, "both 0; learning has to end"),
         ({"seconds": -1.0}, r"model\.seconds is -1"),
         ({"min_support": 0}, r"model\.min_support is 0"),
@@ -357,7 +313,7 @@ QUICK = {"paths": 20_000, "seconds": 0.0, "round_paths": 2_000}
 
 def test_a_run_holds_rules_as_text_and_its_validation(tmp_path: Path) -> None:
     data = family_dataset(inductive=True)
-    cp.train(data, "anyburl", settings={**QUICK, "constants": False}, output=tmp_path / "run")
+    cp.train(data, "anyburl", settings=QUICK, output=tmp_path / "run")
     lines = (tmp_path / "run" / "rules.txt").read_text("utf-8").splitlines()
     assert any(line.endswith('"parent of"(X,A), "parent of"(A,Y)') for line in lines)
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
@@ -371,10 +327,9 @@ def test_a_run_holds_rules_as_text_and_its_validation(tmp_path: Path) -> None:
     assert list(loaded.rules_text(RelationVocabulary(tuple(data.relations.labels)))) == lines
 
 
-def test_the_same_seed_writes_the_same_bytes_and_names_no_entity_without_constants(tmp_path: Path) -> None:
+def test_the_same_seed_writes_the_same_bytes_and_names_no_entity(tmp_path: Path) -> None:
     for number in range(2):
-        settings = {**QUICK, "constants": False}
-        cp.train(family_dataset(), "anyburl", settings=settings, output=tmp_path / str(number))
+        cp.train(family_dataset(), "anyburl", settings=QUICK, output=tmp_path / str(number))
     one, other = (run_contents(tmp_path / str(number)) for number in range(2))
     assert one == other
     assert not any(b"f1.0" in content for content in one.values())
@@ -396,7 +351,7 @@ def test_a_rule_model_is_evaluated_and_explained_like_any_other() -> None:
 def test_rules_of_fb237_v1_answer_on_its_other_half(monkeypatch: pytest.MonkeyPatch) -> None:
     """The published program came to MRR .362 and Hits@10 .429 there, under the same protocol."""
     monkeypatch.setenv("CONTEXTPOOL_DATA", str(benchmark_folder()))
-    settings = {"constants": False, "paths": 1_000_000, "seconds": 0.0}
+    settings = {"paths": 1_000_000, "seconds": 0.0}
     predictor = cp.train("grail/fb237_v1", "anyburl", settings=settings)
     report = experiment.evaluate(predictor, "grail/fb237_v1", protocol="P2")
     assert report.mrr >= 0.36

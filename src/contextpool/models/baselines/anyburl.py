@@ -1,9 +1,11 @@
 """AnyBURL (Meilicke, Chekol, Fink, Stuckenschmidt 2020): rules found by sampling paths, applied by maximum first.
 
+Only its cyclic rules: those with constants say nothing about a graph of other entities (decision 0017).
+
 Learning goes in rounds of sampled paths, each giving more rules, until the time is over. What kinds of paths a round
-samples follows from what they were worth before: a kind is a body length, cyclic or not, and it is worth the support
-times the confidence of the new rules it gave, per edge looked at, halved with every atom. A tenth of the paths goes to
-all kinds alike.
+samples follows from what they were worth before: a kind is a body length, and it is worth the support times the
+confidence of the new rules it gave, per edge looked at, halved with every atom. A tenth of the paths goes to all kinds
+alike.
 
 Candidates are ordered by their most trusted rule, those that tie by their second and so on; one rule more is better
 than one less. The order becomes a score next to the confidence of the most trusted rule.
@@ -23,7 +25,7 @@ from torch import Tensor
 
 from contextpool.context.config import ContextConfig
 from contextpool.context.counts import available_threads
-from contextpool.errors import ConfigError
+from contextpool.errors import ConfigError, DataError
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import RelationVocabulary, inverse
 from contextpool.kernels.threads import in_blocks
@@ -38,8 +40,6 @@ from contextpool.models.baselines.anyburl_compiled import (
 )
 from contextpool.models.rules import (
     BODY,
-    CONSTANT,
-    END,
     MAX_LENGTH,
     NONE,
     RELATION,
@@ -68,11 +68,7 @@ class AnyBURLConfig:
     """Settings of AnyBURL; the defaults are those of its published program where it has them."""
 
     length: int = 3
-    """Atoms in the body of a cyclic rule, at the most."""
-    constants: bool = True
-    """Learn rules with constants, too; they say nothing about a graph of other entities."""
-    constant_length: int = 1
-    """Atoms in the body of a rule with constants, at the most."""
+    """Atoms in the body of a rule, at the most."""
     seconds: float = 30.0
     """How long to learn; 0 for no limit. Rounds are not broken off, so it may take a little longer."""
     paths: int = 0
@@ -87,36 +83,26 @@ class AnyBURLConfig:
     """Confidence that a rule needs."""
     pessimism: float = 5.0
     """False predictions that every rule is charged beforehand."""
-    open_weight: float = 0.1
-    """Factor of the confidence of rules with a constant whose body ends anywhere."""
-    empty_weight: float = 0.01
-    """Factor of the confidence of rules without a body."""
     predictions: int = 5_000
     """Predictions after which counting a rule stops."""
     steps: int = 200_000
     """Edges after which counting a rule stops."""
 
     def __post_init__(self) -> None:
-        for key in ("length", "constant_length"):
-            if not 1 <= getattr(self, key) <= MAX_LENGTH:
-                raise ConfigError(f"model.{key} is {getattr(self, key)}; it lies in 1 to {MAX_LENGTH}.")
+        if not 1 <= self.length <= MAX_LENGTH:
+            raise ConfigError(f"model.length is {self.length}; it lies in 1 to {MAX_LENGTH}.")
         for key in ("round_paths", "min_support", "predictions", "steps"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"model.{key} is {getattr(self, key)}; it is at least 1.")
         for key in ("seconds", "paths", "pessimism"):
             if not getattr(self, key) >= 0:
                 raise ConfigError(f"model.{key} is {getattr(self, key)}; it cannot be negative.")
-        for key in ("min_confidence", "open_weight", "empty_weight"):
-            if not 0 <= getattr(self, key) <= 1:
-                raise ConfigError(f"model.{key} is {getattr(self, key)}; it has to lie in [0, 1].")
+        if not 0 <= self.min_confidence <= 1:
+            raise ConfigError(f"model.min_confidence is {self.min_confidence}; it has to lie in [0, 1].")
         if not (self.seconds or self.paths):
             raise ConfigError("model.seconds and model.paths are both 0; learning has to end some time.")
         if any(at < 1 for at in self.snapshots) or list(self.snapshots) != sorted(set(self.snapshots)):
             raise ConfigError(f"model.snapshots is {self.snapshots}; it is ascending seconds, 1 or more.")
-
-    @property
-    def longest(self) -> int:
-        return max(self.length, self.constant_length) if self.constants else self.length
 
 
 # -- learning
@@ -126,7 +112,6 @@ class AnyBURLConfig:
 class Kind:
     """A kind of path, and what it was worth in the last round that had some of it."""
 
-    cyclic: bool
     length: int
     worth: float = 1.0
 
@@ -147,10 +132,8 @@ class RuleLearner:
 
     def __post_init__(self) -> None:
         self._indexed = IndexedGraph.of(self.graph)
-        self._width = BODY + self.settings.longest
-        self._kinds = [Kind(True, length) for length in range(1, self.settings.length + 1)]
-        if self.settings.constants:  # acyclic paths, and the fact alone
-            self._kinds += [Kind(False, length) for length in range(self.settings.constant_length + 1)]
+        self._width = BODY + self.settings.length
+        self._kinds = [Kind(length) for length in range(1, self.settings.length + 1)]
         self._known: set[bytes] = set()
         self._rows: list[Int32s] = []
         self._counts: list[Int64s] = []
@@ -183,7 +166,7 @@ class RuleLearner:
         rows = np.concatenate([np.zeros((0, self._width), dtype=np.int32), *self._rows])
         counts = np.concatenate([np.zeros((0, 3), dtype=np.int64), *self._counts])
         predicted, support = (np.ascontiguousarray(counts[:, place]) for place in (0, 1))
-        return RuleSet(rows, predicted, support, self.graph.entities).sorted(self.settings.pessimism)
+        return RuleSet(rows, predicted, support).sorted(self.settings.pessimism)
 
     def _learn(self, kind: Kind, count: int) -> int:
         """How many rules are new."""
@@ -205,7 +188,7 @@ class RuleLearner:
     def _new_rows(self, kind: Kind, count: int) -> Int32s:
         """Rules that nobody has seen yet, each once, in a fixed order."""
         begin, self.paths = self.paths, self.paths + count
-        how = (self._mixed_seed, kind.cyclic, kind.length, self._width, self._indexed)
+        how = (self._mixed_seed, kind.length, self._width, self._indexed)
         parts = in_blocks(
             lambda first, last: sample_rules(begin + first, begin + last, *how), count, available_threads()
         )
@@ -236,54 +219,28 @@ def compile_learning() -> None:
 # -- answering
 
 
-class BoundRules(NamedTuple):
-    """Rules as the queries over one graph use them; those with constants that it lacks are left out."""
+class OrderedRules(NamedTuple):
+    """Rules as queries use them: for each directed relation those that answer it, in either direction."""
 
-    rows: Int32s
-    """[K, 3 + L] as in a `RuleSet`, constants as entities of the graph; each directed relation's own, best first."""
+    rows: Int32s  # [K, 1 + L] as in a `RuleSet`; each directed relation's own, best first
     level: Int32s  # [K] the place of the rule's confidence among all, 0 for the highest
-    start: Int64s  # [2R + 1] rules of each directed relation that any head may use
-    from_rows: Int32s
-    """[F, 3 + L] the same for the other direction: only the constant itself may ask, for whom the body holds."""
-    from_level: Int32s  # [F]
-    from_key: Int64s
-    """[F] ascending: asked relation times N, plus the constant."""
+    start: Int64s  # [2R + 1] rules of each directed relation
     confidence: Floats  # [levels] descending
 
     @classmethod
-    def of(cls, rules: RuleSet, confidence: Floats, graph: Graph) -> BoundRules:
+    def of(cls, rules: RuleSet, confidence: Floats, num_relations: int) -> OrderedRules:
         """`confidence` [K] is what each rule is trusted."""
-        numbers = np.array(
-            [graph.entity_vocabulary.index.get(label, NONE) for label in rules.constants] + [NONE]
-        )
-        rows, ends = rules.rows.copy(), slice(CONSTANT, END + 1)
-        rows[:, ends] = numbers[rows[:, ends]]
-        lost = (rows[:, ends] == NONE) & (rules.rows[:, ends] != NONE)
-        kept = ~lost.any(axis=1) & (confidence > 0)
-        rows, confidence = rows[kept], confidence[kept]
-        distinct, places = np.unique(-confidence, return_inverse=True)
-        level, cyclic = places.astype(np.int32), rows[:, CONSTANT] == NONE
-        general = np.concatenate([rows, _turned(rows[cyclic], graph.num_relations)])
-        general_level = np.concatenate([level, level[cyclic]])
-        order = np.lexsort((general_level, general[:, RELATION]))
-        start = np.searchsorted(general[order, RELATION], np.arange(2 * graph.num_relations + 1))
-        own = ~cyclic & (rows[:, BODY:] != NONE).any(axis=1)
-        asked = inverse(rows[own, RELATION].astype(np.int64), graph.num_relations)
-        key = asked * max(graph.num_entities, 1) + rows[own, CONSTANT]
-        by_key = np.lexsort((level[own], key))
-        return cls(
-            general[order],
-            general_level[order],
-            start.astype(np.int64),
-            rows[own][by_key],
-            level[own][by_key],
-            key[by_key],
-            -distinct,
-        )
+        kept = confidence > 0
+        distinct, places = np.unique(-confidence[kept], return_inverse=True)
+        rows = np.concatenate([rules.rows[kept], _turned(rules.rows[kept], num_relations)])
+        level = np.tile(places.astype(np.int32), 2)
+        order = np.lexsort((level, rows[:, RELATION]))
+        start = np.searchsorted(rows[order, RELATION], np.arange(2 * num_relations + 1))
+        return cls(rows[order], level[order], start.astype(np.int64), -distinct)
 
 
 def _turned(rows: Int32s, num_relations: int) -> Int32s:
-    """Cyclic rules for the question in the other direction: the body walked from its end."""
+    """Rules for the question in the other direction: the body walked from its end."""
     turned = np.full_like(rows, NONE)
     turned[:, RELATION] = inverse(rows[:, RELATION], num_relations)
     lengths = (rows[:, BODY:] != NONE).sum(axis=1)
@@ -294,16 +251,15 @@ def _turned(rows: Int32s, num_relations: int) -> Int32s:
     return turned
 
 
-def scores_of_batch(walk: Propagation, rows: Rows, bound: BoundRules, graph: IndexedGraph) -> Floats:
+def scores_of_batch(walk: Propagation, rows: Rows, rules: OrderedRules) -> Floats:
     """[B, N] for the queries of a walk."""
     scores = np.zeros((walk.num_queries, walk.num_entities))
-    head, relation = (ids.cpu().contiguous().numpy() for ids in (walk.query_head, walk.query_relation))
+    relation = walk.query_relation.cpu().contiguous().numpy()
 
     def score(first: int, last: int) -> None:
         for query in range(first, last):
-            asked = (query, head[query], relation[query])
-            entity, level = fired_rules(*asked, rows, bound, graph, walk.num_entities)
-            _score(entity, level, bound.confidence, scores[query])
+            entity, level = fired_rules(query, relation[query], rows, rules, walk.num_entities)
+            _score(entity, level, rules.confidence, scores[query])
 
     in_blocks(score, walk.num_queries, available_threads())
     return scores
@@ -340,8 +296,7 @@ def _places(start: Int64s, stop: Int64s, levels: Int32s) -> Int64s:
 class AnyBURL(LinkPredictor):
     """Scores are confidences: that of a candidate's most trusted rule, ties broken by the next ones; 0 for no rule.
 
-    Nothing is trained by gradient: `learn` fills the buffers, which hold the rules. Cyclic rules know relations
-    only; those with constants name entities, and say nothing where a graph has none of that name.
+    Nothing is trained by gradient: `learn` fills the buffers, which hold the rules.
     """
 
     name: ClassVar[str] = "anyburl"
@@ -363,8 +318,8 @@ class AnyBURL(LinkPredictor):
     def set_rules(self, rules: RuleSet) -> None:
         """Use these rules from now on."""
         self._rules = rules
-        self._bound: tuple[Graph, BoundRules, IndexedGraph] | None = None
-        self.num_layers = max(self.settings.longest, rules.longest)
+        self._ordered = OrderedRules.of(rules, rules.confidence(self.settings.pessimism), self.num_relations)
+        self.num_layers = max(self.settings.length, rules.longest)
         for name, tensor in rules.to_tensors().items():
             self.register_buffer(f"rules_{name}", tensor)
 
@@ -376,14 +331,6 @@ class AnyBURL(LinkPredictor):
     def rules_text(self, relations: RelationVocabulary) -> Iterator[str]:
         """One line a rule: predicted, support, their ratio, the rule."""
         return self._rules.lines(relations)
-
-    def trust(self, rules: RuleSet) -> Floats:
-        """[K] confidence with the pessimistic constant, less for rules whose body says little about the entity."""
-        rows, confidence = rules.rows, rules.confidence(self.settings.pessimism)
-        acyclic, empty = rows[:, CONSTANT] != NONE, rules.length == 0
-        ends_anywhere = acyclic & (rows[:, END] == NONE) & ~empty
-        weight = np.where(ends_anywhere, self.settings.open_weight, 1.0)
-        return confidence * np.where(empty, self.settings.empty_weight, weight)
 
     def learn(self, graph: Graph, seed: int = 0) -> Iterator[Learning]:
         """Sample until the seconds or the paths are used up, or nothing new is found; only that time counts."""
@@ -403,17 +350,16 @@ class AnyBURL(LinkPredictor):
     def forward(self, batch: QueryBatch) -> Tensor:
         """[B, N] float64; on the CPU, wherever the batch is."""
         walk = batch.propagation
-        scores = scores_of_batch(walk, rows_of_batch(walk), *self._bound_to(walk.graph))
+        scores = scores_of_batch(walk, rows_of_batch(walk), self._ordered)
         return torch.from_numpy(scores).to(walk.graph.device)
 
     def rules_behind(self, batch: QueryBatch, answer: int) -> list[Rule]:
         """The rules that predict an answer to the batch's one query, the most trusted first."""
         walk = batch.propagation
-        rows, (_, indexed) = rows_of_batch(walk), self._bound_to(walk.graph)
-        found = []
+        rows, found = rows_of_batch(walk), []
         for number in self._rules_about(int(walk.query_relation[0])):
-            alone = BoundRules.of(self._rules.select(np.array([number])), np.ones(1), walk.graph)
-            if scores_of_batch(walk, rows, alone, indexed)[0, answer] > 0:
+            alone = OrderedRules.of(self._rules.select(np.array([number])), np.ones(1), self.num_relations)
+            if scores_of_batch(walk, rows, alone)[0, answer] > 0:
                 found.append(self._rules.rule(int(number), self.settings.pessimism))
         return found
 
@@ -421,23 +367,29 @@ class AnyBURL(LinkPredictor):
         """Numbers of the rules that answer a directed relation, in either direction, the most trusted first."""
         forward = relation % self.num_relations
         wanted = np.flatnonzero(self._rules.rows[:, RELATION] % self.num_relations == forward)
-        return wanted[np.argsort(-self.trust(self._rules)[wanted], kind="stable")]
-
-    def _bound_to(self, graph: Graph) -> tuple[BoundRules, IndexedGraph]:
-        """The rules with this graph's entities for constants; kept for the last graph."""
-        kept = self._bound
-        if kept is None or kept[0] is not graph:
-            bound = BoundRules.of(self._rules, self.trust(self._rules), graph)
-            kept = self._bound = (graph, bound, IndexedGraph.of(graph))
-        return kept[1], kept[2]
+        confidence = self._rules.confidence(self.settings.pessimism)
+        return wanted[np.argsort(-confidence[wanted], kind="stable")]
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         """Take the stored rules, however many, in place of the present ones."""
+        _without_constants(state_dict, f"{prefix}rules_")
         stored = {name: state_dict.get(f"{prefix}rules_{name}") for name in RuleSet.empty().to_tensors()}
         tensors = {name: tensor for name, tensor in stored.items() if tensor is not None}
         if len(tensors) == len(stored):
             self.set_rules(RuleSet.from_tensors(tensors, self.num_relations))
         super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+def _without_constants(state_dict: dict[str, Any], prefix: str) -> None:
+    """Rules as they were stored when some had constants: two columns of rows are for these, empty in all others."""
+    constants, rows = state_dict.pop(f"{prefix}constants", None), state_dict.get(f"{prefix}rows")
+    if constants is None or rows is None:
+        return
+    if rows.ndim != 2 or rows.size(1) < 3 or constants.numel() or (rows[:, 1:3] != NONE).any():
+        raise DataError(
+            "the stored rules are damaged, or name entities, which no rule does now. Train again."
+        )
+    state_dict[f"{prefix}rows"] = torch.cat([rows[:, :1], rows[:, 3:]], dim=1)
 
 
 def _progress(learner: RuleLearner, snapshot: bool) -> Learning:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from contextpool.graph.graph import Graph
 from contextpool.graph.relations import inverse
 from contextpool.kernels.cpu_walk import first_at_least
-from contextpool.models.rules import BODY, CONSTANT, END, NONE, RELATION
+from contextpool.models.rules import BODY, NONE, RELATION
 from contextpool.pool.propagation import Propagation
 
 Int32s = npt.NDArray[np.int32]
@@ -107,13 +107,12 @@ def _has_edge(head, relation, tail, rows):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def _ends_of_walks(  # type: ignore[no-untyped-def]
-    start, body, length, rows, avoid, wanted, most_ends, most_steps, seen, mark, found, stack
+    start, body, length, rows, most_steps, seen, mark, found, stack
 ):
     """Distinct nodes at which walks from `start` along body[:length] end -> (how many, edges tried).
 
-    The nodes are written to `found`. No walk goes through the entity `avoid`; with `wanted`, only walks that end
-    at that entity count. Stops after `most_ends` nodes or `most_steps` edges. `seen` [M] holds `mark` at the
-    nodes found; marks that were used before have to be other ones. `stack` [3, length + 1] has room for one walk.
+    The nodes are written to `found`. Stops after `most_steps` edges. `seen` [M] holds `mark` at the nodes found;
+    marks that were used before have to be other ones. `stack` [3, length + 1] has room for one walk.
     """
     path, cursor, stop = stack[0], stack[1], stack[2]
     count, steps, depth = 0, 0, 0
@@ -128,18 +127,16 @@ def _ends_of_walks(  # type: ignore[no-untyped-def]
         steps += 1
         if steps > most_steps:
             return count, steps
-        if rows.entity_of[node] == avoid or _is_on(path, depth + 1, node):
+        if _is_on(path, depth + 1, node):
             continue
         if depth + 1 < length:
             depth += 1
             path[depth] = node
             cursor[depth], stop[depth] = _along(body[depth], node, rows)
-        elif seen[node] != mark and (wanted < 0 or rows.entity_of[node] == wanted):
+        elif seen[node] != mark:
             seen[node] = mark
             found[count] = node
             count += 1
-            if count == most_ends:
-                return count, steps
     return count, steps
 
 
@@ -174,14 +171,13 @@ def _next_random(state):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def sample_rules(first, last, seed, cyclic, length, width, graph):  # type: ignore[no-untyped-def]
-    """Rows of the rules that paths number first..last-1 are instances of, in their order.
+def sample_rules(first, last, seed, length, width, graph):  # type: ignore[no-untyped-def]
+    """Rows of the rules that paths number first..last-1 are instances of, in their order: one for each that closes.
 
-    Cyclic: one rule for each path that closes. Acyclic: one that ends where the path does, one that ends anywhere.
     Path number k of a seed is the same whoever draws it, so neither threads nor batches change what is found.
     """
-    out = np.full((2 * (last - first), width), NONE, dtype=np.int32)
-    path, steps = np.empty(length + 2, dtype=np.int64), np.empty(length + 1, dtype=np.int32)
+    out = np.full((last - first, width), NONE, dtype=np.int32)
+    path, steps = np.empty(length, dtype=np.int64), np.empty(length, dtype=np.int32)
     used = 0
     for number in range(first, last):
         state = np.uint64(seed) ^ (np.uint64(number) * np.uint64(0xD1342543DE82EF95))
@@ -195,10 +191,7 @@ def sample_rules(first, last, seed, cyclic, length, width, graph):  # type: igno
             head, relation, tail = tail, graph.inverse_of[relation], head
         if head == tail:
             continue
-        if cyclic:
-            used += _cyclic(head, relation, tail, turned, length, graph, state, path, steps, out[used])
-        else:
-            used += _acyclic(head, relation, tail, length, graph, state, path, steps, out[used : used + 2])
+        used += _closed(head, relation, tail, turned, length, graph, state, path, steps, out[used])
     return out[:used]
 
 
@@ -221,7 +214,7 @@ def _walk(state, here, goal, length, graph, path, steps):  # type: ignore[no-unt
 
 
 @numba.njit(cache=True, nogil=True)
-def _cyclic(head, relation, tail, turned, length, graph, state, path, steps, row):  # type: ignore[no-untyped-def]
+def _closed(head, relation, tail, turned, length, graph, state, path, steps, row):  # type: ignore[no-untyped-def]
     """A walk from one end of the fact, all but its last step at random; the last leads to the other end."""
     came, state = _walk(state, head, tail, length - 1, graph, path, steps)
     if not came:
@@ -242,26 +235,6 @@ def _cyclic(head, relation, tail, turned, length, graph, state, path, steps, row
     return 1
 
 
-@numba.njit(cache=True, nogil=True)
-def _acyclic(head, relation, tail, length, graph, state, path, steps, pair):  # type: ignore[no-untyped-def]
-    """A walk from one end of the fact away from the other, which becomes the constant that is predicted.
-
-    A single step may lead to the constant too, by another relation than the fact's.
-    """
-    goal = tail if length > 1 else np.int64(NONE)
-    came, state = _walk(state, head, goal, length, graph, path, steps)
-    if not came or (length == 1 and path[1] == tail and steps[0] == relation):
-        return 0
-    rules = 1 if length == 0 or path[length] == tail else 2
-    for number in range(rules):
-        row = pair[number]
-        row[RELATION], row[CONSTANT] = relation, tail
-        row[END] = path[length] if number == 0 and length > 0 else NONE
-        for step in range(length):
-            row[BODY + step] = steps[step]
-    return rules
-
-
 # -- counting
 
 
@@ -272,28 +245,19 @@ def measure_rules(first, last, rules, graph, most_predictions, most_steps):  # t
     Exact while a rule predicts at most `most_predictions` and takes at most `most_steps` edges; beyond that it is
     counted on a part of the graph that depends on the rule alone.
     """
-    num_entities, width = len(graph.rows.entity_of), rules.shape[1] - BODY
+    num_entities = len(graph.rows.entity_of)
     seen, found = np.zeros(num_entities, dtype=np.int64), np.empty(num_entities, dtype=np.int64)
-    stack, back = np.empty((3, width + 1), dtype=np.int64), np.empty(width, dtype=np.int32)
+    stack = np.empty((3, rules.shape[1] - BODY + 1), dtype=np.int64)
     out = np.zeros((last - first, 3), dtype=np.int64)
     mark = np.int64(1)
     for number in range(first, last):
-        rule, counts = rules[number], out[number - first]
-        if rule[CONSTANT] < 0:
-            mark = _measure_cyclic(
-                rule, graph, most_predictions, most_steps, seen, mark, found, stack, counts
-            )
-            continue
-        counts[0], counts[2], mark = _entities_of_body(
-            rule, graph, most_predictions, most_steps, seen, mark, found, stack, back
-        )
-        for place in range(counts[0]):
-            counts[1] += _has_edge(found[place], rule[RELATION], rule[CONSTANT], graph.rows)
+        counts = out[number - first]
+        mark = _measure(rules[number], graph, most_predictions, most_steps, seen, mark, found, stack, counts)
     return out
 
 
 @numba.njit(cache=True, nogil=True)
-def _measure_cyclic(rule, graph, most_predictions, most_steps, seen, mark, found, stack, out):  # type: ignore[no-untyped-def]
+def _measure(rule, graph, most_predictions, most_steps, seen, mark, found, stack, out):  # type: ignore[no-untyped-def]
     """Pairs (start, end) of the body, and those that the head relation joins."""
     body, length = rule[BODY:], _body_length(rule)
     heads = graph.heads[graph.heads_start[body[0]] : graph.heads_start[body[0] + 1]]
@@ -301,9 +265,7 @@ def _measure_cyclic(rule, graph, most_predictions, most_steps, seen, mark, found
     for turn in range(len(heads)):
         start = np.int64(heads[(offset + turn * stride) % len(heads)])
         left = most_steps - out[2]
-        count, steps = _ends_of_walks(
-            start, body, length, graph.rows, NONE, NONE, NO_LIMIT, left, seen, mark, found, stack
-        )
+        count, steps = _ends_of_walks(start, body, length, graph.rows, left, seen, mark, found, stack)
         mark += 1
         out[2] += steps
         out[0] += count
@@ -315,45 +277,16 @@ def _measure_cyclic(rule, graph, most_predictions, most_steps, seen, mark, found
 
 
 @numba.njit(cache=True, nogil=True)
-def _entities_of_body(rule, graph, most_found, most_steps, seen, mark, found, stack, back):  # type: ignore[no-untyped-def]
-    """Write the entities for which an acyclic body holds to `found` -> (how many, edges looked at, next mark)."""
-    body, length, constant, end = rule[BODY:], _body_length(rule), rule[CONSTANT], rule[END]
-    if length > 0 and end >= 0:  # from its end, backwards
-        for step in range(length):
-            back[step] = graph.inverse_of[body[length - 1 - step]]
-        avoid = constant if end != constant else NONE
-        count, steps = _ends_of_walks(
-            end, back, length, graph.rows, avoid, NONE, NO_LIMIT, most_steps, seen, mark, found, stack
-        )
-        return count, steps, mark + 1
-    having = body[0] if length > 0 else rule[RELATION]
-    heads = graph.heads[graph.heads_start[having] : graph.heads_start[having + 1]]
-    offset, stride = _spread(rule, len(heads))
-    held, steps = 0, 0
-    for turn in range(len(heads)):
-        start = np.int64(heads[(offset + turn * stride) % len(heads)])
-        if start == constant or held >= most_found or steps >= most_steps:
-            continue
-        holds = np.int64(1)
-        if length > 0:
-            scratch = found[held:]  # one place is enough, and it is taken only if the body holds
-            holds, tried = _ends_of_walks(
-                start, body, length, graph.rows, constant, NONE, 1, most_steps, seen, mark, scratch, stack
-            )
-            mark += 1
-            steps += tried
-        if holds:
-            found[held] = start
-            held += 1
-    return held, steps, mark
-
-
-@numba.njit(cache=True, nogil=True)
 def _spread(rule, count):  # type: ignore[no-untyped-def]
-    """A start and a stride that visit each of `count` heads once, in mixed order."""
-    state = HEADS_SEED
-    for value in rule:
-        state, drawn = _next_random(state ^ np.uint64(np.int64(value) + 1))
+    """A start and a stride that visit each of `count` heads once, in mixed order.
+
+    Two numbers are skipped, those of two columns that rows once had: counts are those that results/ were made with.
+    """
+    state, _ = _next_random(HEADS_SEED ^ np.uint64(np.int64(rule[RELATION]) + 1))
+    state, _ = _next_random(state)
+    state, _ = _next_random(state)
+    for value in rule[BODY:]:
+        state, _ = _next_random(state ^ np.uint64(np.int64(value) + 1))
     if count < 2:
         return 0, 1
     state, drawn = _next_random(state)
@@ -376,57 +309,25 @@ def _common_divisor(one, other):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def fired_rules(query, head, relation, rows, rules, graph, num_entities):  # type: ignore[no-untyped-def]
+def fired_rules(query, relation, rows, rules, num_entities):  # type: ignore[no-untyped-def]
     """Entities that rules predict for a query and the levels of these rules, ascending -> ([F], [F]).
 
-    The query starts at node number `query` of the batch's `rows`; `rules` are a model's `BoundRules`.
+    The query starts at node number `query` of the batch's `rows`; `rules` are a model's `OrderedRules`.
     """
-    seen, seen_entity = np.zeros(len(rows.entity_of), dtype=np.int64), np.zeros(num_entities, dtype=np.int64)
-    found, width = np.empty(num_entities, dtype=np.int64), rules.rows.shape[1] - BODY
-    stack, back = np.empty((3, width + 1), dtype=np.int64), np.empty(width, dtype=np.int32)
-    fired, used, mark = np.empty((2, 1024), dtype=np.int32), 0, np.int64(1)
-    one, one_stop = rules.start[relation], rules.start[relation + 1]
-    key = np.int64(relation) * num_entities + head
-    two = first_at_least(rules.from_key, 0, len(rules.from_key), key)
-    two_stop = first_at_least(rules.from_key, two, len(rules.from_key), key + 1)
-    while one < one_stop or two < two_stop:  # both runs are by level: take the lower one
-        if two == two_stop or (one < one_stop and rules.level[one] <= rules.from_level[two]):
-            count = _fired(rules.rows[one], query, head, rows, seen, mark, found, stack)
-            level = rules.level[one]
-            mark += 1
-            one += 1
-        else:
-            count, _, mark = _entities_of_body(
-                rules.from_rows[two], graph, NO_LIMIT, NO_LIMIT, seen_entity, mark, found, stack, back
-            )
-            level = rules.from_level[two]
-            two += 1
+    seen, found = np.zeros(len(rows.entity_of), dtype=np.int64), np.empty(num_entities, dtype=np.int64)
+    stack = np.empty((3, rules.rows.shape[1] - BODY + 1), dtype=np.int64)
+    fired, used = np.empty((2, 1024), dtype=np.int32), 0
+    for number in range(rules.start[relation], rules.start[relation + 1]):
+        rule = rules.rows[number]
+        count, _ = _ends_of_walks(
+            query, rule[BODY:], _body_length(rule), rows, NO_LIMIT, seen, number + 1, found, stack
+        )
         if used + count > fired.shape[1]:
             longer = np.empty((2, max(2 * fired.shape[1], used + count)), dtype=np.int32)
             longer[:, :used] = fired[:, :used]
             fired = longer
-        fired[0, used : used + count] = found[:count]
-        fired[1, used : used + count] = level
+        for place in range(count):
+            fired[0, used + place] = rows.entity_of[found[place]]
+        fired[1, used : used + count] = rules.level[number]
         used += count
     return fired[0, :used], fired[1, :used]
-
-
-@numba.njit(cache=True, nogil=True)
-def _fired(rule, node, head, rows, seen, mark, found, stack):  # type: ignore[no-untyped-def]
-    """Write the entities that a rule predicts for the head to `found` -> how many."""
-    body, length, constant, end = rule[BODY:], _body_length(rule), rule[CONSTANT], rule[END]
-    if constant < 0:
-        count, _ = _ends_of_walks(
-            node, body, length, rows, NONE, NONE, NO_LIMIT, NO_LIMIT, seen, mark, found, stack
-        )
-        for place in range(count):
-            found[place] = rows.entity_of[found[place]]
-        return count
-    if constant == head:
-        return 0
-    count = 1
-    if length > 0:
-        avoid = constant if end != constant else NONE
-        count, _ = _ends_of_walks(node, body, length, rows, avoid, end, 1, NO_LIMIT, seen, mark, found, stack)
-    found[0] = constant
-    return count
