@@ -31,6 +31,10 @@ def test_one_fact_with_what_speaks_for_and_against(cli, graph, tmp_path, monkeyp
     ran = cli("check", graph, *ONE)
     assert ran.code == 0
     assert "f7.1.0" in ran.out
+    assert (
+        ran.out.count("Probability: if claims were as often true as false; ask picks from all candidates")
+        == 1
+    )
     assert "against: (f3.0, parent of, ?):" in ran.out
     assert "one end swapped; probabilities rest on 100 facts of this graph" in ran.err
     told = json.loads(cli("check", graph, *ONE, "--json").out)

@@ -156,6 +156,7 @@ def test_verdicts_as_a_frame(predictor: Predictor, graph: Graph) -> None:
     found = predictor.check(graph, [FACTS[0], WRONG])
     frame = found.to_frame()
     assert list(frame["tail"]) == [FACTS[0][2], WRONG[2]]
+    assert "as often true as false; predict picks from all candidates" in found._repr_html_()
     assert "rests on" in found._repr_html_()
     assert list(frame["probability"]) == [row["probability"] for row in module.rows_of(found)]
 

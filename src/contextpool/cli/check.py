@@ -143,6 +143,7 @@ def _tell(found: Verdicts, own: bool) -> None:
 
 def _print(found: Verdicts, named: Callable[[str], str]) -> None:
     from contextpool.predict.answers import percent
+    from contextpool.predict.check import probability_in_words
 
     rows = [
         (
@@ -158,6 +159,7 @@ def _print(found: Verdicts, named: Callable[[str], str]) -> None:
     ]
     columns = ("", "head", "relation", "tail", "probability", "tail rank", "head rank")
     console().print(table("", columns, rows, numbers_from=4))
+    say(probability_in_words())
     for number, one in enumerate(found, start=1):
         for line in _lines(one):
             say(f"{number:>3}  {line}")

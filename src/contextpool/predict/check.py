@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from contextpool.errors import ConfigError, DataError
+from contextpool.errors import ConfigError, DataError, spoken
 from contextpool.evaluate.claims import standing_of
 from contextpool.evaluate.own_facts import Rows, questions_at_once
 from contextpool.explain.against import lacking, told_against
@@ -79,6 +79,13 @@ class Verdict:
         return values if self.error is not None else {key: values[key] for key in values if key != "error"}
 
 
+def probability_in_words() -> str:
+    """What the probability of a claim is, and that the one of an answer is another one."""
+    ask = spoken("predict", "ask")
+    asked = f"{ask} picks from all candidates and gives another number."
+    return f"Probability: if claims were as often true as false; {asked}"
+
+
 class Verdicts(list[Verdict]):
     """A list, and how many facts of the graph its probabilities rest on."""
 
@@ -97,7 +104,8 @@ class Verdicts(list[Verdict]):
 
     def _repr_html_(self) -> str:
         rows = ([row[column] for column in COLUMNS] for row in rows_of(self))
-        return html_table(COLUMNS, rows, below=f"rests on {self.fitted_on:,} facts of the graph")
+        below = f"{probability_in_words()} It rests on {self.fitted_on:,} facts of the graph."
+        return html_table(COLUMNS, rows, below=below)
 
 
 @dataclass(frozen=True, eq=False)
