@@ -397,12 +397,16 @@ def test_a_run_of_schema_1_loses_settings_that_are_gone_and_is_refused_where_it_
 
 @pytest.mark.parametrize(
     ("name", "key", "left", "gone"),
-    [("compgcn", "composition", "corr", "sub"), ("anyburl", "constants", False, True)],
+    [
+        ("compgcn", "composition", "corr", "sub"),
+        ("anyburl", "constants", False, True),
+        ("anyburl", "snapshots", [], [5]),
+    ],
 )
 def test_a_run_of_schema_3_loses_the_settings_that_its_model_no_longer_has(
     name: str, key: str, left: Any, gone: Any, tmp_path: Path
 ):
-    model = {"name": name, "dim": 4, key: left}
+    model = {"name": name, "dim": 4, **({"constants": False} if name == "anyburl" else {}), key: left}
     RunFolder.create(tmp_path, {"recipe": {"model": model}}).close()
     change_config(tmp_path, schema_version=3)
     assert RunFolder.open(tmp_path).config["recipe"]["model"] == {"name": name, "dim": 4}

@@ -82,14 +82,13 @@ def test_a_tracker_is_told_the_config_every_epoch_and_the_end(tmp_path: Path) ->
     assert book.told[-1] == ("finish", False)
 
 
-def test_a_tracker_is_told_the_snapshots_of_rules() -> None:
+def test_a_tracker_is_told_of_learned_rules() -> None:
     book = Notebook()
     settings = {"paths": 2_000, "seconds": 0.0}
     cp.train(family_dataset(), "anyburl", settings=settings, track=book)
     logged = [(step, values) for what, step, values in book.told[1:-1] if what == "log"]
-    assert [step for step, _ in logged] == list(range(1, len(logged) + 1))
-    assert logged
-    assert all({"valid_mrr", "seconds", "rules"} <= values.keys() for _, values in logged)
+    assert [step for step, _ in logged] == [1]
+    assert {"valid_mrr", "seconds", "rules"} <= logged[0][1].keys()
 
 
 def test_a_tracker_needs_no_run_folder() -> None:

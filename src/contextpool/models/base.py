@@ -28,8 +28,6 @@ class Learning:
     """At the most."""
     figures: Mapping[str, int]
     """What was found so far, such as the number of rules; the same for the same seed."""
-    snapshot: bool
-    """Whether the model answers with all that was found so far, and is to be evaluated as it is."""
 
 
 class LinkPredictor(nn.Module):
@@ -76,7 +74,8 @@ class LinkPredictor(nn.Module):
     def learn(self, graph: Graph, seed: int = 0) -> Iterator[Learning]:
         """Learn from the training graph without gradients, as rule learners do; most models learn nothing this way.
 
-        Says how far it is as it goes; the last word is a snapshot. All randomness comes from the seed.
+        Says how far it is as it goes; at the last word the model answers with all it found. All randomness comes from
+        the seed.
         """
         yield from ()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 from contextpool.graph.graph import Graph
 from contextpool.models.base import Learning, LinkPredictor
@@ -26,26 +25,23 @@ def learn_from_graph(
     progress: Callable[[Progress], None] | None = None,
     on_event: OnEvent | None = None,
 ) -> Outcome | None:
-    """Let the model `learn` and validate its snapshots; None for a model that has nothing to learn this way.
+    """Let the model `learn`, then validate it; None for a model that has nothing to learn this way.
 
-    The model keeps what it found last: finding more is no overfitting, so no earlier snapshot is preferred.
     Learning that is cut off starts again from the beginning.
     """
-    history: list[dict[str, Any]] = []
-    began = time.perf_counter()
+    step, began = None, time.perf_counter()
     for step in model.learn(graph, seed):
-        if step.snapshot:
-            history.append({"epoch": len(history) + 1, "valid_mrr": validate(model), **step.figures})
-            seconds = round(time.perf_counter() - began, 3)
-            tell({"event": "snapshot", **history[-1], "seconds": seconds}, run, on_event)
-        if progress is not None:
-            progress(_as_progress(step, history))
-    if not history:
+        if progress is not None and step.done < 1:
+            progress(_as_progress(step))
+    if step is None:
         return None
-    return Outcome(history[-1]["valid_mrr"], len(history), len(history), history)
+    found = {"epoch": 1, "valid_mrr": validate(model), **step.figures}
+    tell({"event": "learned", **found, "seconds": round(time.perf_counter() - began, 3)}, run, on_event)
+    if progress is not None:
+        progress(_as_progress(step, found["valid_mrr"]))
+    return Outcome(found["valid_mrr"], 1, 1, [found])
 
 
-def _as_progress(step: Learning, history: list[dict[str, Any]]) -> Progress:
+def _as_progress(step: Learning, mrr: float | None = None) -> Progress:
     """Shown as one epoch without a loss."""
-    mrr = history[-1]["valid_mrr"] if history else None
     return Progress(1, 1, round(step.done * PARTS), PARTS, float("nan"), mrr, step.seconds_left)

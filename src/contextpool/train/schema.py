@@ -42,7 +42,13 @@ REMOVED: dict[str, dict[str, Any]] = {
 }
 """Settings that schema 1 had and schema 2 does not, by table, each with the only value that still means something."""
 REMOVED_OF_MODELS: dict[str, dict[str, Any]] = {
-    "anyburl": {"constants": False, "constant_length": 1, "open_weight": 0.1, "empty_weight": 0.01},
+    "anyburl": {
+        "constants": False,
+        "constant_length": 1,
+        "open_weight": 0.1,
+        "empty_weight": 0.01,
+        "snapshots": [],
+    },
     "compgcn": {"composition": "corr"},
 }
 """The same for what single models had before schema 4."""

@@ -1,6 +1,6 @@
 """Curves of a training elsewhere than in events.jsonl: TensorBoard, MLflow, Weights & Biases. Off unless asked for.
 
-A tracker gets the run's config once, then the numbers of each epoch, or of each snapshot of what learns rules. Its
+A tracker gets the run's config once, then the numbers of each epoch, or, once, of the rules that were learned. Its
 package is imported when it is chosen.
 It may not cost a run its result: what fails once training goes on is told on stderr, and tracking ends.
 """
@@ -33,7 +33,7 @@ class Tracker(Protocol):
         ...
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """After each epoch or snapshot; `step` counts them from 1. A resumed run may log one again."""
+        """After each epoch, or once all rules are learned; `step` counts from 1. A resumed run may log one again."""
         ...
 
     def finish(self, failed: bool = False) -> None:
@@ -179,7 +179,7 @@ class _Guarded:
         self._has_failed = False
 
     def log_event(self, event: dict[str, Any]) -> None:
-        if event.get("event") in ("epoch", "snapshot"):
+        if event.get("event") in ("epoch", "learned"):
             values = {key: float(event[key]) for key in event if key not in ("event", "epoch", "time")}
             self.attempt(lambda: self._tracker.log(int(event["epoch"]), values))
 

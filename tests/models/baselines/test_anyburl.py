@@ -226,7 +226,7 @@ def test_rules_stored_beside_rules_with_constants_are_read_and_those_with_consta
             AnyBURL(model.num_relations).load_state_dict({**state, f"rules_{name}": broken})
 
 
-# budgets, snapshots, seeds
+# budgets, seeds
 
 
 @pytest.fixture
@@ -243,10 +243,9 @@ def steps_of(**settings: Any) -> list[Learning]:
 
 
 @pytest.mark.usefixtures("second_a_round")
-def test_learning_ends_with_its_seconds_and_shows_snapshots() -> None:
-    steps = steps_of(seconds=3.0, snapshots=(1, 2))
+def test_learning_ends_with_its_seconds() -> None:
+    steps = steps_of(seconds=3.0)
     assert [step.figures["paths"] for step in steps] == [10, 20, 30, 40, 50, 60]
-    assert [step.snapshot for step in steps] == [False, True, False, True, False, True]
     assert [step.seconds_left for step in steps] == pytest.approx([2.5, 2.0, 1.5, 1.0, 0.5, 0.0])
     assert steps[-1].done == 1.0
 
@@ -255,27 +254,23 @@ def test_learning_ends_with_its_seconds_and_shows_snapshots() -> None:
 def test_learning_ends_with_its_paths_to_the_path() -> None:
     steps = steps_of(seconds=1e9, paths=34)
     assert [step.figures["paths"] for step in steps] == [10, 20, 30, 34]
-    assert [step.snapshot for step in steps] == [False, False, False, True]
+    assert [step.done == 1 for step in steps] == [False, False, False, True]
 
 
 def test_learning_ends_where_nothing_new_is_found() -> None:
     graph = Graph.from_triples([("a", "r", "b"), ("a", "s", "b")])
     (*_, last) = AnyBURL(2, AnyBURLConfig(seconds=1e9, round_paths=50, min_support=1)).learn(graph)
-    assert last.snapshot
+    assert last.done == 1
     assert 30 * 50 <= last.figures["paths"] <= 60 * 50
 
 
 @pytest.mark.usefixtures("second_a_round")
-def test_a_snapshot_answers_with_what_was_found_so_far() -> None:
+def test_the_last_word_answers_with_all_that_was_found() -> None:
     graph = Graph.from_triples(families(20))
-    settings = AnyBURLConfig(seconds=3.0, snapshots=(1, 2), round_paths=200, min_support=1)
-    model, sizes = AnyBURL(graph.num_relations, settings), []
-    for step in model.learn(graph):
-        if step.snapshot:
-            sizes.append(len(model.rule_set))
-            assert sizes[-1] == step.figures["rules"]
-    assert len(sizes) == 3
-    assert 0 < sizes[0] < sizes[-1]
+    model = AnyBURL(graph.num_relations, AnyBURLConfig(seconds=3.0, round_paths=200, min_support=1))
+    steps = [(step.figures["rules"], len(model.rule_set)) for step in model.learn(graph)]
+    assert 0 < steps[0][0] < steps[-1][0] == steps[-1][1]
+    assert all(held == 0 for _, held in steps[:-1])
 
 
 def test_the_same_seed_and_paths_give_the_same_rules_on_any_number_of_threads() -> None:
@@ -297,7 +292,6 @@ def test_the_same_seed_and_paths_give_the_same_rules_on_any_number_of_threads() 
         ({"seconds": -1.0}, r"model\.seconds is -1"),
         ({"min_support": 0}, r"model\.min_support is 0"),
         ({"min_confidence": 1.5}, r"model\.min_confidence is 1\.5"),
-        ({"snapshots": (10, 5)}, r"model\.snapshots is \(10, 5\)"),
     ],
 )
 def test_settings_out_of_range_are_refused_by_name(settings: dict[str, Any], says: str) -> None:
@@ -321,7 +315,7 @@ def test_a_run_holds_rules_as_text_and_its_validation(tmp_path: Path) -> None:
     assert metrics["history"][0]["rules"] == len(lines)
     assert metrics["valid_mrr"] == metrics["history"][0]["valid_mrr"] > 0
     events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
-    assert [event["rules"] for event in events if event["event"] == "snapshot"] == [len(lines)]
+    assert [event["rules"] for event in events if event["event"] == "learned"] == [len(lines)]
     loaded = cp.load(tmp_path / "run").model
     assert isinstance(loaded, AnyBURL)
     assert list(loaded.rules_text(RelationVocabulary(tuple(data.relations.labels)))) == lines

@@ -73,8 +73,6 @@ class AnyBURLConfig:
     """How long to learn; 0 for no limit. Rounds are not broken off, so it may take a little longer."""
     paths: int = 0
     """How many paths to sample; 0 for no limit. With this limit alone, a seed gives the same rules every time."""
-    snapshots: tuple[int, ...] = ()
-    """Seconds after which the rules found so far are evaluated on the selection queries, besides at the end."""
     round_paths: int = 50_000
     """Paths between two looks at the clock and at what kinds of rules are worth it."""
     min_support: int = 2
@@ -101,8 +99,6 @@ class AnyBURLConfig:
             raise ConfigError(f"model.min_confidence is {self.min_confidence}; it has to lie in [0, 1].")
         if not (self.seconds or self.paths):
             raise ConfigError("model.seconds and model.paths are both 0; learning has to end some time.")
-        if any(at < 1 for at in self.snapshots) or list(self.snapshots) != sorted(set(self.snapshots)):
-            raise ConfigError(f"model.snapshots is {self.snapshots}; it is ascending seconds, 1 or more.")
 
 
 # -- learning
@@ -335,17 +331,13 @@ class AnyBURL(LinkPredictor):
     def learn(self, graph: Graph, seed: int = 0) -> Iterator[Learning]:
         """Sample until the seconds or the paths are used up, or nothing new is found; only that time counts."""
         compile_learning()
-        learner, snapshots = RuleLearner(graph, self.settings, seed), list(self.settings.snapshots)
+        learner = RuleLearner(graph, self.settings, seed)
         while learner.done < 1:
             learner.round()
-            due = bool(snapshots) and learner.seconds >= snapshots[0]
-            if due:
-                snapshots = [at for at in snapshots if at > learner.seconds]
-                self.set_rules(learner.rules())
             if learner.done < 1:
-                yield _progress(learner, due)
+                yield _progress(learner)
         self.set_rules(learner.rules())
-        yield _progress(learner, True)
+        yield _progress(learner)
 
     def forward(self, batch: QueryBatch) -> Tensor:
         """[B, N] float64; on the CPU, wherever the batch is."""
@@ -392,7 +384,6 @@ def _without_constants(state_dict: dict[str, Any], prefix: str) -> None:
     state_dict[f"{prefix}rows"] = torch.cat([rows[:, :1], rows[:, 3:]], dim=1)
 
 
-def _progress(learner: RuleLearner, snapshot: bool) -> Learning:
+def _progress(learner: RuleLearner) -> Learning:
     left = learner.seconds / learner.done * (1 - learner.done) if learner.done else 0.0
-    figures = {"paths": learner.paths, "rules": learner.num_rules}
-    return Learning(learner.done, left, figures, snapshot)
+    return Learning(learner.done, left, {"paths": learner.paths, "rules": learner.num_rules})
