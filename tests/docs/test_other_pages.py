@@ -27,10 +27,11 @@ from world_model import world_run as world_run
 
 PAGES = ("lab/case-study", "explain", "ask", "scale", "serve")
 NOT_RUN = {
+    "--engine ray": "starts Ray, or asks a cluster; tests/evaluate/test_workers.py",
     "--engine spark": "needs Java and a cluster; tests/context/mining",
     "check mine.tsv --top 20": "asks every fact of the graph; tests/cli/test_check.py",
 }
-ARGUMENTS = {"H": "Belarus", "R": "currency", "4": "2"}
+ARGUMENTS = {"H": "Belarus", "R": "currency", "T": "Euro", "4": "2"}
 """What stands for something of the reader's, and fewer processes."""
 CODE = {
     'head="..."': 'head="Belarus"',
@@ -81,6 +82,7 @@ def stage(folder: Path, world_run: Path) -> None:
     (folder / "claims.tsv").write_text("".join(lines[:2]), "utf-8")
     (folder / "new.tsv").write_text("".join("new " + line for line in lines[:10]), "utf-8")
     (folder / "questions.tsv").write_text("Belarus\tcurrency\n", "utf-8")
+    (folder / "some.txt").write_text("".join(f"{line.partition(chr(9))[0]}\n" for line in lines), "utf-8")
     (folder / "names.tsv").write_text("Belarus\tRepublic of Belarus\n", "utf-8")
     (folder / "recipe.toml").write_text(RECIPE, "utf-8")
     (folder / "token").write_text("a-token-of-some-length\n", "utf-8")
