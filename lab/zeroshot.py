@@ -4,7 +4,8 @@
     python -m lab.zeroshot RUN --fine-tune --graphs grail/nell --out results/anygraph/fine-tuned.jsonl
     python -m lab.zeroshot walk --graphs grail pool     walk mass times candidate relevance, nothing trained
     python -m lab.zeroshot pagerank --graphs grail      personalised PageRank, which does not look at relations
-    python -m lab.zeroshot table results/anygraph/zeroshot.jsonl   MRR, and by half-links, answers, distance, support
+    python -m lab.zeroshot table results/anygraph/zeroshot.jsonl results/untrained/lines.jsonl
+                                                        MRR, and by half-links, answers, distance, support
 
 RUN is a run folder, a checkpoint of `lab.anygraph`, or `shipped`. Figures of a graph whose family is in `--trained-on`
 are marked as not clean. `--fine-tune` first trains on from the run on the training side of each GraIL split, as
@@ -295,7 +296,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("run", help="a run folder, a checkpoint, shipped, walk, pagerank; or table")
-    parser.add_argument("lines", nargs="?", type=Path, help="of table: a file that --out made")
+    parser.add_argument("lines", nargs="*", type=Path, help="of table: files that --out made")
     parser.add_argument(
         "--graphs", nargs="+", default=["grail"], help="beginnings of names, such as grail/nell"
     )
@@ -316,7 +317,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="a file that lines are appended to")
     options = parser.parse_args()
     if options.run == "table":
-        lines = [json.loads(line) for line in options.lines.read_text().splitlines()]
+        lines = [json.loads(line) for path in options.lines for line in path.read_text().splitlines()]
         for key in ("P1 realistic", "P2 pessimistic"):
             print(f"{key}\n\n{table(lines, key)}\n\n{mean_of_clean(lines, key)}\n")
         for kind, buckets in (
