@@ -201,6 +201,7 @@ def test_a_run_names_no_file_that_is_opened(
         (("share = 2.0", 'share = "much"'), "mixture.graphs.share is 'much'"),
         (("share = 2.0", "share = -1"), "the share of 'folder' is -1.0"),
         (("share = 2.0", "weight = 1"), "mixture.graphs.weight is not a setting"),
+        (('name = "folder", share', "share"), "mixture.graphs has a table without name"),
         (("steps = 9", "step = 9"), "mixture.step is not a setting. Did you mean mixture.steps?"),
         (("steps = 9", 'steps = "many"'), "mixture.steps is 'many'"),
         (("work = 3000", "edge_dropout = 0.3"), "mixture.edge_dropout is 0.3; it has to be a list of two numbers"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -181,6 +181,9 @@ def checked(kind: type, values: Mapping[str, Any], prefix: str) -> Any:
     assert is_dataclass(kind)
     _table(prefix, values)
     _refuse_unknown(values, {item.name for item in fields(kind)}, f"{prefix}.")
+    for item in fields(kind):
+        if item.default is MISSING and item.default_factory is MISSING and item.name not in values:
+            raise ConfigError(f"{prefix} has a table without {item.name}; it has to say one.")
     hints = get_type_hints(kind)
     converted = {key: _converted(f"{prefix}.{key}", hints[key], value) for key, value in values.items()}
     return kind(**converted)
