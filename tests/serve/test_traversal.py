@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
+import os
 import random
 import signal
 import sys
@@ -108,7 +109,8 @@ def test_no_file_is_opened_whatever_a_request_says(world_run: Path, tmp_path: Pa
         assert opened(log) == []
         status, _ = send(connection, "POST", "/admin/reload", json.dumps({"model": "demo"}))
         assert status == 200
-        read = opened(log)  # what a reload reads is written down, and lies in the model's folder
+        # what a reload reads is written down, and lies in the model's folder; a process of its own has read it first
+        read = [one for one in opened(log) if one != os.devnull]
         assert str(world_run / "model.safetensors") in read
         assert [one for one in read if not Path(one).is_relative_to(world_run)] == []
         connection.close()
