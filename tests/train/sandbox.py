@@ -236,13 +236,13 @@ def lock_and_die(folder: str, with_orphan: bool) -> dict[str, Any]:
     def hold(tell: Callable[[Any], None]) -> None:
         with RunFolder.open(folder, writing=True):
             worker = os.fork() if with_orphan else 1
-            if worker:
-                tell({"pid": os.getpid(), "worker": worker})
+            tell({"pid": os.getpid(), "worker": worker})  # the worker as well, once it has let go of the lock
             time.sleep(60)
 
     pid, reader = start_child(hold)
     with os.fdopen(reader, "rb") as stream:
-        told = json.loads(stream.readline())
+        lines = [json.loads(stream.readline()) for _ in range(1 + with_orphan)]
+        told = next(line for line in lines if line["worker"])
         while_alive = _try_to_write(folder)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
