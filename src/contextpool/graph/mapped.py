@@ -33,7 +33,7 @@ from torch import Tensor
 
 from contextpool.errors import DataError
 from contextpool.graph.graph import Graph
-from contextpool.graph.relations import RelationVocabulary
+from contextpool.graph.relations import RelationVocabulary, inverse
 from contextpool.triples.catalog import cache_folder
 from contextpool.triples.files import NPY_ERRORS, open_bytes
 from contextpool.triples.labels import Vocabulary, relation_problem
@@ -268,6 +268,7 @@ def _check(folder: Path, description: Mapping[str, Any], arrays: Mapping[str, An
     whole = (starts[0], starts[-1], rows[0]) == (0, arrays["entity_label"].size, 0)
     if not whole or not np.array_equal(np.cumsum(heads), rows):
         raise DataError(f"{folder}: rows or labels do not begin where they should. {MAKE_AGAIN}")
+    _check_inverses(folder, arrays, kinds // 2)
     _check_labels(folder, arrays["entity_start"], arrays["entity_label"])
 
 
@@ -289,6 +290,17 @@ def _blocks(path: Path, array: Any, digest: Any) -> Iterator[npt.NDArray[Any]]:
                 raise DataError(f"{path}: the file ends within a number. {MAKE_AGAIN}")
             yield np.frombuffer(last + block, dtype=array.dtype)
             last = block[-array.itemsize :]
+
+
+def _check_inverses(folder: Path, arrays: Mapping[str, Any], relations: int) -> None:
+    """The inverse of every edge leads back, by the inverse relation."""
+    head, tail, relation = (arrays[name] for name in ("edge_head", "edge_tail", "edge_relation"))
+    step = BLOCK_BYTES // 8
+    for low in range(0, len(head), step):
+        here, back = slice(low, low + step), np.asarray(arrays["edge_inverse"][low : low + step])
+        turned = inverse(relation[here].astype(np.int64), relations)
+        if not ((head[back] == tail[here]) & (tail[back] == head[here]) & (relation[back] == turned)).all():
+            raise DataError(f"{folder}: an edge's inverse does not lead back. {MAKE_AGAIN}")
 
 
 def _check_labels(folder: Path, start: npt.NDArray[np.int64], data: npt.NDArray[np.uint8]) -> None:
