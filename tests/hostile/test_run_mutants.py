@@ -126,7 +126,8 @@ def forged_tensors(folder: Path, rng: random.Random) -> None:
     tensors, meta = load_tensors(file)
     for name in rng.sample(sorted(tensors), min(len(tensors), rng.randint(1, 3))):
         _change_tensor(tensors, name, rng)
-    save_tensors(file, tensors, mutated_json(meta, rng) if rng.random() < 0.1 else meta)
+    forged = mutated_json(meta, rng) if rng.random() < 0.1 else meta
+    save_tensors(file, tensors, forged if isinstance(forged, dict) else meta)  # only a table can be written
     _sign(folder)
 
 
