@@ -22,7 +22,7 @@ from starlette.testclient import TestClient
 
 from contextpool.cli.inputs import load_graph
 from contextpool.cli.serve import graph_sources
-from contextpool.errors import ConfigError
+from contextpool.errors import ConfigError, DataError
 from contextpool.graph.graph import Graph
 from contextpool.serve import GraphSource, ModelSource, ServeSettings, rehearsal
 from contextpool.serve.registry import Registry
@@ -323,11 +323,30 @@ def test_a_reload_that_ends_a_process_does_not_end_the_server(
         assert client.get("/predict", params=asked, headers=BEARER).status_code == 200
 
 
-def test_a_rehearsal_loads_what_the_server_would_load(world_run: Path, tmp_path: Path) -> None:
-    """Its process comes to its end whether that can be loaded or not; and ends when the server has gone."""
-    for kind, place in (("model", world_run), ("graph", tmp_path / "none.tsv")):
-        rehearsal.rehearse(kind, str(place))  # type: ignore[arg-type]
-    left = subprocess.Popen([*rehearsal.COMMAND, "graph", "world"], stdin=subprocess.PIPE)
+def with_its_loading(does: str) -> tuple[str, ...]:
+    """The command of a rehearsal, whose two ways to load do this instead, where `place` is what they are given."""
+    code = (
+        "import os, signal, time\nimport contextpool.experiment, contextpool.predict.inputs\n"
+        f"def instead(place, **options):\n    {does}\n"
+        "contextpool.experiment.load = contextpool.predict.inputs.as_graph = instead\n"
+        "from contextpool.serve.rehearsal import main\nmain()"
+    )
+    return (sys.executable, "-c", code)
+
+
+def test_a_rehearsal_loads_what_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ends its process while it loads that very place is an error; any other failure is not told here."""
+    for kind in ("model", "graph"):
+        dies = "os.kill(os.getpid(), signal.SIGSEGV) if place == 'this place' else None"
+        monkeypatch.setattr(rehearsal, "COMMAND", with_its_loading(dies))
+        with pytest.raises(DataError, match="this place: loading it ended the process"):
+            rehearsal.rehearse(kind, "this place")  # type: ignore[arg-type]
+        monkeypatch.setattr(rehearsal, "COMMAND", with_its_loading("raise ValueError(place)"))
+        rehearsal.rehearse(kind, "this place")  # type: ignore[arg-type]
+
+
+def test_a_rehearsal_ends_when_the_server_has_gone() -> None:
+    left = subprocess.Popen([*with_its_loading("time.sleep(600)"), "graph", "x"], stdin=subprocess.PIPE)
     assert left.stdin is not None
     left.stdin.close()
     assert left.wait(60) == 0
